@@ -1,0 +1,143 @@
+"""What differs between jax 0.4.34 and the newest jax, in one place; nothing else asks for a version.
+
+Read `Jaxpr`, `ClosedJaxpr`, `JaxprEqn`, `Literal`, `Var`, `DropVar`, `Primitive`, `ShapedArray` and `jaxpr_as_fun` from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.core
+import jax.extend.core
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var, jaxpr_as_fun
+
+__all__ = [
+    "VERSION",
+    "ClosedJaxpr",
+    "DropVar",
+    "Jaxpr",
+    "JaxprEqn",
+    "Literal",
+    "Memory",
+    "Primitive",
+    "ShapedArray",
+    "Var",
+    "bind",
+    "cost",
+    "jaxpr_as_fun",
+    "memory",
+    "mesh",
+    "shard_map",
+    "use_partitionable_random_numbers",
+]
+
+VERSION: tuple[int, ...] = jax.__version_info__
+
+# A variable nobody reads. It moved house between the versions, and the old address warns in the new one.
+DropVar: type = jax.extend.core.DropVar if hasattr(jax.extend.core, "DropVar") else jax.core.DropVar
+
+
+def bind(equation: JaxprEqn, values: Sequence[Any], params: Mapping[str, Any] | None = None) -> list[Any]:
+    """Evaluates one equation of a jaxpr on `values` and returns its results as a list.
+
+    Keeps the equation's own context (compute type, random number scheme) as it was when traced.
+
+    Args:
+        equation: what to evaluate.
+        values: one value or tracer per input variable.
+        params: used instead of `equation.params`, e.g. with an inner jaxpr replaced by an equivalent one.
+    """
+    primitive = equation.primitive
+    bound = primitive.get_bind_params(dict(equation.params if params is None else params))
+    # The old form is a pair: the functions that come before the values, and the remaining parameters.
+    functions, keywords = bound if isinstance(bound, tuple) else ((), bound)
+    with equation.ctx.manager:
+        results = primitive.bind(*functions, *values, **keywords)
+    return list(results) if primitive.multiple_results else [results]
+
+
+def mesh(devices: Any, names: Sequence[str]) -> jax.sharding.Mesh:
+    """A mesh whose axes are all left to the compiler's partitioner (the newest default is explicit axes).
+
+    Args:
+        devices: array of devices, one dimension per axis.
+        names: the names of the axes, from outside to inside.
+    """
+    axis_type = getattr(jax.sharding, "AxisType", None)
+    if axis_type is None:
+        return jax.sharding.Mesh(np.asarray(devices), tuple(names))
+    return jax.sharding.Mesh(np.asarray(devices), tuple(names), axis_types=(axis_type.Auto,) * len(names))
+
+
+def shard_map(
+    function: Callable[..., Any], mesh: jax.sharding.Mesh, in_specs: Any, out_specs: Any
+) -> Callable[..., Any]:
+    """`function` run once per device of `mesh` on its own shards, over all axes, replication unchecked."""
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    from jax.experimental.shard_map import shard_map as experimental
+
+    return experimental(function, mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
+
+
+def use_partitionable_random_numbers() -> None:
+    """Makes random numbers independent of how they are sharded, for the whole process, as the newest jax does by default.
+
+    Call before tracing: a jaxpr remembers the scheme it was traced with. On 0.4.34 this changes which numbers a key gives.
+    """
+    jax.config.update("jax_threefry_partitionable", True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes on one device for a compiled program.
+
+    Attributes:
+        arguments: what the call gets.
+        outputs: what it returns, donated ones included.
+        temporaries: what it needs in between.
+        aliases: the part of the outputs that lies in the memory of donated arguments.
+    """
+
+    arguments: int
+    outputs: int
+    temporaries: int
+    aliases: int
+
+    @property
+    def total(self) -> int:
+        """The most that is held at once. The backends' own "peak" is not used: on CPU it leaves the temporaries out."""
+        return self.temporaries + self.arguments + self.outputs - self.aliases
+
+    def to_json(self) -> dict[str, int]:
+        """The fields and the total, in bytes."""
+        return {**dataclasses.asdict(self), "total": self.total}
+
+
+def memory(compiled: jax.stages.Compiled) -> Memory | None:
+    """Memory per device of a compiled program, None where the backend does not say."""
+    try:
+        stats: Any = compiled.memory_analysis()
+    except NotImplementedError:
+        return None
+    if stats is None:
+        return None
+    return Memory(
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        aliases=stats.alias_size_in_bytes,
+    )
+
+
+def cost(compiled: jax.stages.Compiled) -> dict[str, float]:
+    """XLA's own count ("flops", "bytes accessed", ...) for one device, loop bodies counted once; {} where it has none."""
+    analysis: Any = compiled.cost_analysis()
+    if isinstance(analysis, list):
+        analysis = analysis[0] if analysis else None
+    return dict(analysis or {})
