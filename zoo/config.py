@@ -1,0 +1,203 @@
+"""The configuration of one command: Hydra composes YAML files and overrides, frozen dataclasses check the result once.
+
+Hydra's own `main` makes an outputs folder and exits 1 on a bad option, so only its compose functions are used.
+Values that are paths never pass through its grammar, in which `=`, `(`, `,`, `~` and spaces mean something else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from zoo.clusters import ClusterConfig
+from zoo.errors import UserError
+from zoo.paths import conf_dir
+from zoo.typed import nearest, typed
+
+GROUPS = ("recipe", "cluster")
+PATHS = ("run_dir", "data_dir", "init_from", "resume", "strategy", "conf_dir")  # strategy may name a file
+
+
+@dataclasses.dataclass(frozen=True)
+class Rehearsal:
+    """The run on virtual devices that shows a plan working where its cluster is not at hand."""
+
+    steps: int
+    examples_per_device: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("steps", self.steps), ("examples_per_device", self.examples_per_device)):
+            if value < 1:
+                raise ValueError(f"{name}={value}; it must be a whole number above 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class RecipeConfig:
+    """One conf/recipe/*.yaml.
+
+    Attributes:
+        name: as it stands on the command line.
+        target: dotted name of the recipe's class, `_target_` in the YAML.
+        model, data, optimizer, training: sections that the recipe's class converts to dataclasses of its own.
+    """
+
+    name: str
+    target: str
+    model: dict[str, Any]
+    data: dict[str, Any]
+    optimizer: dict[str, Any]
+    training: dict[str, Any]
+    rehearsal: Rehearsal
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One command, checked. conf/config.yaml says what each value means."""
+
+    recipe: RecipeConfig
+    cluster: ClusterConfig
+    run_dir: Path
+    data_dir: Path
+    seed: int
+    steps: int | None = None
+    strategy: str = "auto"
+    resume: str = "auto"
+    init_from: Path | None = None
+    allow_changed_recipe: bool = False
+    processes: int = 1
+    log_every: int = 10
+    eval_every: int = 1000
+    checkpoint_every: int = 1000
+    audit: bool = False
+    compare: str = "none"
+
+    def __post_init__(self) -> None:
+        least = {"steps": 1, "seed": 0, "processes": 1, "log_every": 1, "eval_every": 1, "checkpoint_every": 1}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is not None and value < bound:
+                raise ValueError(f"{name}={value}; it must be a whole number of at least {bound}")
+        if self.seed >= 2**32:
+            raise ValueError(f"seed={self.seed}; it must be below 2**32")
+        if self.compare not in ("none", "all"):
+            raise ValueError(f"compare={self.compare}; allowed are none and all")
+
+
+def compose(overrides: list[str]) -> Config:
+    """The configuration that the words of a command line ask for.
+
+    Args:
+        overrides: `key=value` each, in Hydra's grammar except for the values of `PATHS`, which are taken as they are.
+
+    Raises:
+        UserError: a choice is missing or misspelt, a key is unknown, a value is malformed or out of its range.
+    """
+    paths, rest = split_paths(overrides)
+    folders = [conf_dir(), *(Path(path) for path in [paths.pop("conf_dir", None)] if path is not None)]
+    require_choices(rest, folders)
+    tree = composed(rest, folders)
+    tree.update(paths)
+    tree["recipe"]["target"] = tree["recipe"].pop("_target_", None)
+    if tree["run_dir"] is None:
+        tree["run_dir"] = str(Path("runs") / f"{tree['recipe'].get('name')}-{tree['cluster'].get('name')}")
+    return typed(Config, tree)
+
+
+def split_paths(overrides: list[str]) -> tuple[dict[str, str | None], list[str]]:
+    """Takes the overrides whose values are paths out of the list; `null` means unset and a leading `~/` the home."""
+    paths: dict[str, str | None] = {}
+    rest = []
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals and not override.startswith("~"):
+            raise UserError(f"{override!r} is not an option; options are written key=value, such as recipe=resnet50")
+        if key not in PATHS:
+            rest.append(override)
+        elif not value:
+            raise UserError(f"{key}= has no value; give a path or leave the option out")
+        elif value == "null":
+            paths[key] = None
+        else:
+            paths[key] = os.path.expanduser(value) if value.startswith("~/") else value
+    return paths, rest
+
+
+def choices(group: str, folders: list[Path] | None = None) -> list[str]:
+    """The names that may stand behind `recipe=` or `cluster=`."""
+    found = {file.stem for folder in folders or [conf_dir()] for file in (folder / group).glob("*.yaml")}
+    return sorted(found, key=natural)
+
+
+def natural(name: str) -> tuple[str, int]:
+    """Sorts gpu16 before gpu128."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0)
+
+
+def require_choices(overrides: list[str], folders: list[Path]) -> None:
+    chosen = dict(override.split("=", 1) for override in overrides if "=" in override)
+    problems = []
+    for group in GROUPS:
+        known = choices(group, folders)
+        name = chosen.get(group)
+        if name is None:
+            problems.append(f"{group}=NAME is missing: choose one of {', '.join(known)}")
+        elif name not in known:
+            hint = nearest(name, known)
+            problems.append(f"{group}={name} is not known{hint or ';'} choose one of {', '.join(known)}")
+    if problems:
+        raise UserError("\n       ".join(problems))
+
+
+def composed(overrides: list[str], folders: list[Path]) -> dict[str, Any]:
+    """What Hydra composes, as plain dicts and lists.
+
+    Every value is set whether or not the YAML lists its key (`++`): optional keys need no prefix, and `typed` finds the
+    unknown ones.
+    """
+    from hydra import compose as hydra_compose  # here, so that importing this module stays cheap
+    from hydra import initialize_config_dir
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException, OverrideParseException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    words = [word if word.startswith(("~", "+")) or word.split("=")[0] in GROUPS else f"++{word}" for word in overrides]
+    words += [f"hydra.searchpath=[{quoted(f'file://{folder.absolute()}')}]" for folder in folders[1:]]
+    try:
+        OverridesParser.create().parse_overrides(words)
+        with initialize_config_dir(config_dir=str(folders[0]), version_base="1.3"):
+            tree = OmegaConf.to_container(hydra_compose("config", words), resolve=True)
+    except OverrideParseException as error:
+        word = str(error.override).removeprefix("++")
+        raise UserError(f"{word}: {first_line(error)}; put a value with signs such as ( , = [ into quotes") from None
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(first_line(error)) from None
+    except YAMLError as error:
+        raise UserError(f"a configuration file is not YAML: {' '.join(str(error).split())}") from None
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+def quoted(text: str) -> str:
+    """A string in Hydra's grammar."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0].replace("++", "") if lines else type(error).__name__
+
+
+def plain(config: Any) -> Any:
+    """A configuration as plain dicts, lists, numbers and text: what config.yaml and the checkpoints hold."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {field.name: plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    if isinstance(config, dict):
+        return {str(key): plain(value) for key, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [plain(value) for value in config]
+    return str(config) if isinstance(config, Path) else config
