@@ -1,0 +1,82 @@
+import math
+
+import pytest
+
+from zoo.training.loop import Deeds, Ending, NotFinite, Periods, Reporter, run
+
+
+class Recorder:
+    """Stands where the journal does, and keeps what it is told."""
+
+    def __init__(self):
+        self.events = []
+
+    def training(self, step, numbers, last=False):
+        self.events.append(("report", step, numbers["loss"]))
+
+    def evaluation(self, step, split, numbers):
+        self.events.append(("test", step))
+
+
+def train(steps, *, start=0, losses=None, stop_at=None, eval_every=1000, checkpoint_every=1000):
+    journal = Recorder()
+
+    def step(state, batch):
+        assert batch == state + 1
+        journal.events.append(("step", batch))
+        return state + 1, {"loss": (losses or {}).get(batch, 1.0 / batch)}
+
+    deeds = Deeds(
+        step=step,
+        evaluate=lambda state: {"accuracy": 0.5},
+        save=lambda number, state: journal.events.append(("save", number, state)),
+        stopping=lambda: journal.events[-1 if journal.events[-1][0] == "step" else -2] == ("step", stop_at),
+    )
+    periods = Periods(steps, eval_every, checkpoint_every, examples=4)
+    result = run(start, start, iter(range(start + 1, 100)), deeds, periods, journal)
+    return result, journal.events
+
+
+def test_metrics_are_fetched_one_step_late_and_the_end_is_saved_and_evaluated():
+    result, events = train(3)
+    assert result == (3, Ending.FINISHED, 3)
+    assert [event[:2] for event in events] == [
+        ("step", 1), ("step", 2), ("report", 1), ("step", 3), ("report", 2), ("report", 3), ("save", 3), ("test", 3),
+    ]  # fmt: skip
+
+
+def test_a_save_waits_for_the_loss_of_its_step():
+    _, events = train(4, checkpoint_every=2)
+    assert [event[1] for event in events if event[0] == "save"] == [2, 4]
+    assert events.index(("report", 2, 0.5)) < events.index(("save", 2, 2))
+
+
+def test_nothing_is_saved_after_a_loss_that_is_not_finite():
+    with pytest.raises(NotFinite) as caught:
+        train(6, losses={4: math.nan}, checkpoint_every=2)
+    assert (caught.value.step, caught.value.name) == (4, "loss")
+
+
+def test_a_stop_saves_and_says_where():
+    (state, ending, last), events = train(9, start=2, stop_at=5)
+    assert (state, ending, last) == (5, Ending.STOPPED, 5)
+    assert events[-1] == ("save", 5, 5)
+    assert [event[1] for event in events if event[0] == "report"] == [3, 4, 5]
+
+
+def test_a_run_without_steps_left_returns_its_state():
+    assert train(3, start=3)[0] == (3, Ending.FINISHED, 3)
+
+
+def test_the_clock_leaves_out_what_is_not_a_step():
+    times = iter([0.0, 2.0, 2.0, 10.0, 11.0, 11.0])
+    journal = Recorder()
+    seen = []
+    journal.training = lambda step, numbers, last=False: seen.append((numbers["step_s"], numbers["examples_per_s"]))
+    report = Reporter(journal, Periods(9, 9, 9, examples=4), clock=lambda: next(times))
+    report.later(1, {"loss": 1.0})
+    report.now()
+    report.restart_clock()
+    report.later(2, {"loss": 1.0})
+    report.now()
+    assert seen == [(2.0, 2.0), (1.0, 4.0)]

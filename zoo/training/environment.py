@@ -1,0 +1,49 @@
+"""environment.json: what a run ran with, so that it can be run again. Host and user names are left out."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+PACKAGES = (
+    "flowaware-zoo", "jax", "jaxlib", "numpy", "flax", "dm-haiku", "optax",
+    "orbax-checkpoint", "tensorstore", "grain", "hydra-core",
+)  # fmt: skip
+
+
+def environment(command: str, devices: Sequence[jax.Device], level: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions, devices and the command.
+
+    Args:
+        command: as the user typed it.
+        devices: those that the step runs on.
+        level: how true the run's figures are: "emulated" or "cluster".
+        more: further facts, such as the sizes that a rehearsal changed.
+    """
+    kinds = Counter(device.device_kind for device in devices)
+    return {
+        "command": command,
+        "level": level,
+        "versions": {"python": platform.python_version(), **versions()},
+        "system": f"{platform.system()} {platform.machine()}",
+        "platform": devices[0].platform,
+        "devices": dict(kinds),
+        "processes": jax.process_count(),
+        **more,
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of what computes or stores; None for what is not installed."""
+    found: dict[str, str | None] = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    return found

@@ -1,0 +1,135 @@
+"""The loop: batch, step, metrics, evaluation, checkpoint. It knows no recipe, no plan and no file format."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+
+from zoo.training.metrics import Journal
+
+State = Any
+
+
+class Ending(enum.Enum):
+    """Why the loop came back."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+
+
+class NotFinite(Exception):
+    """A number of a step is NaN or infinite; nothing computed from then on is of use."""
+
+    def __init__(self, step: int, name: str, value: float) -> None:
+        super().__init__(f"{name} is {value} at step {step}")
+        self.step, self.name, self.value = step, name, value
+
+
+@dataclasses.dataclass(frozen=True)
+class Periods:
+    """Lengths in steps; whatever has a period also happens at the last step.
+
+    Attributes:
+        steps: the step that the training ends with.
+        examples: examples in a step over all devices.
+    """
+
+    steps: int
+    eval_every: int
+    checkpoint_every: int
+    examples: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Deeds:
+    """What the loop does, each as a function.
+
+    Attributes:
+        step: `(state, batch) -> (state, metrics)`; takes its state away (donates it).
+        evaluate: the state -> figures of the test split; None where nothing is evaluated.
+        save: starts to save `(step, state)`.
+        stopping: called once a step, before the next begins: whether to end here. All processes get the same answer.
+    """
+
+    step: Callable[[State, Any], tuple[State, Mapping[str, jax.Array]]]
+    evaluate: Callable[[State], Mapping[str, float]] | None
+    save: Callable[[int, State], None]
+    stopping: Callable[[], bool]
+
+
+def run(
+    state: State, start: int, batches: Iterator[Any], deeds: Deeds, periods: Periods, journal: Journal
+) -> tuple[State, Ending, int]:
+    """Trains from step `start` to the end, or until told to stop; in both cases the last state is saved.
+
+    The metrics of a step are fetched while the next one runs, so the host never holds the devices up. Where something else
+    wants the state (evaluation, checkpoint), they are fetched first: nothing is saved after a loss that is not finite.
+
+    Args:
+        state: after `start` steps.
+        batches: those of step `start + 1` on.
+
+    Returns:
+        The state, why it came back, and the last step done.
+
+    Raises:
+        NotFinite: a metric is NaN or infinite; found one step late.
+    """
+    report = Reporter(journal, periods)
+    for number in range(start + 1, periods.steps + 1):
+        state, metrics = deeds.step(state, next(batches))
+        report.later(number, metrics)
+        last, stop = number == periods.steps, deeds.stopping()
+        evaluates = deeds.evaluate is not None and (last or number % periods.eval_every == 0)
+        saves = last or stop or number % periods.checkpoint_every == 0
+        if evaluates or saves:
+            report.now()
+        if saves:
+            deeds.save(number, state)
+        if evaluates and deeds.evaluate is not None and not stop:
+            journal.evaluation(number, "test", deeds.evaluate(state))
+        if stop and not last:
+            return state, Ending.STOPPED, number
+        if evaluates or saves:
+            report.restart_clock()
+    report.now()
+    return state, Ending.FINISHED, max(start, periods.steps)
+
+
+class Reporter:
+    """Fetches metrics one step late, times the steps, and stops on numbers that are not finite."""
+
+    def __init__(self, journal: Journal, periods: Periods, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._journal, self._periods, self._clock = journal, periods, clock
+        self._waiting: tuple[int, Mapping[str, jax.Array]] | None = None
+        self._mark = clock()
+
+    def later(self, number: int, metrics: Mapping[str, jax.Array]) -> None:
+        """Takes the metrics of a step that was just sent off, and reports those of the step before."""
+        self.now()
+        self._waiting = (number, metrics)
+
+    def now(self) -> None:
+        """Reports what is waiting, and so waits for its step."""
+        if self._waiting is None:
+            return
+        number, metrics = self._waiting
+        self._waiting = None
+        numbers = {name: float(value) for name, value in jax.device_get(dict(metrics)).items()}
+        seconds = self._clock() - self._mark
+        self.restart_clock()
+        speed = {"examples_per_s": self._periods.examples / max(seconds, 1e-9), "step_s": seconds}
+        bad = next((name for name, value in numbers.items() if not math.isfinite(value)), None)
+        self._journal.training(number, {**numbers, **speed}, last=bad is not None or number == self._periods.steps)
+        if bad is not None:
+            raise NotFinite(number, bad, numbers[bad])
+
+    def restart_clock(self) -> None:
+        """The next step is timed from here: evaluation and saving are not part of it."""
+        self._mark = self._clock()
