@@ -68,8 +68,8 @@ def run(
 ) -> tuple[State, Ending, int]:
     """Trains from step `start` to the end, or until told to stop; in both cases the last state is saved.
 
-    The metrics of a step are fetched while the next one runs, so the host never holds the devices up. Where something else
-    wants the state (evaluation, checkpoint), they are fetched first: nothing is saved after a loss that is not finite.
+    The metrics of a step are fetched while the next one runs, so the host never holds the devices up. Where evaluation
+    or a checkpoint wants the state, they are fetched first: nothing is saved after a loss that is not finite.
 
     Args:
         state: after `start` steps.

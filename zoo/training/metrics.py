@@ -25,7 +25,7 @@ class Screen(Protocol):
 class Journal:
     """Writes every number of a run, as long as the `with` block lasts; on processes that do not write it does nothing.
 
-    A line of metrics.jsonl is `{"step", "split", <metrics>, "level", ...}`. A number that is not finite is written as null,
+    A line of metrics.jsonl is `{"step", "split", <metrics>, "level", ...}`. A number that is not finite is null,
     because JSON knows no NaN, and its name is listed under `nonfinite`.
     """
 

@@ -1,4 +1,4 @@
-"""What a run shows while it trains: a bar on a terminal, plain lines elsewhere, nothing on processes beside the first."""
+"""What a run shows while it trains: a bar on a terminal, plain lines elsewhere, nothing on other processes."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class Sizes:
 def shrink(full: Sizes, examples_per_device: int, state_bytes: int, free_bytes: int, processes: int = 1) -> Sizes:
     """The sizes to rehearse `full` with.
 
-    Counts a whole copy of the state per device, because data parallelism keeps one on each. Axes give way from the outside
-    in (nodes first), by their smallest divisor each time, and stay divisible among the processes.
+    Counts a whole copy of the state per device, because data parallelism keeps one on each. Axes give way from the
+    outside in (nodes first), by their smallest divisor each time, and stay divisible among the processes.
 
     Args:
         full: the sizes of the plan.

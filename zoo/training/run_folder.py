@@ -60,7 +60,7 @@ class RunFolder:
             ) from error
 
     def set_aside(self, step: int) -> Path | None:
-        """Moves what an earlier run left beyond `step` into `earlier-N`: checkpoints, and for step 0 metrics and events too.
+        """Moves what an earlier run left beyond `step` into `earlier-N`: checkpoints; for step 0 metrics, events too.
 
         Returns:
             Where it went, or None when there was nothing.

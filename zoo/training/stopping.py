@@ -21,7 +21,7 @@ def agreement(flag: Callable[[], bool], mesh: Mesh) -> Callable[[], bool]:
 
 
 class Vote:
-    """Adds up the flags of all processes on the devices and reads the sum one step late, as with metrics: nobody waits."""
+    """Adds up the flags of all processes on the devices and reads the sum one step late, so that nobody waits."""
 
     def __init__(self, flag: Callable[[], bool], mesh: Mesh) -> None:
         self._flag = flag
