@@ -1,0 +1,83 @@
+"""Named arrays on disk, through Orbax: OCDBT on TensorStore, sharded, asynchronous. The only module that knows Orbax.
+
+Each array is a Zarr array of its name in the key-value store of the directory, so TensorStore alone opens it:
+
+    tensorstore.open({"driver": "zarr", "kvstore": {"driver": "ocdbt", "base": "file://DIR/", "path": "params.w/"}})
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from zoo.training.leaves import Wanted
+
+
+def write(directory: Path, arrays: Mapping[str, jax.Array | np.ndarray]) -> Callable[[], None]:
+    """Starts to write the arrays into a directory that does not exist yet, all processes together.
+
+    Returns once the values are copied to the host: the caller may donate the arrays. The function that is returned blocks
+    until all processes have written, and raises what went wrong.
+    """
+    if not arrays:
+        return lambda: None
+    _complete_client()
+    checkpointer = _checkpointer()
+    with _quiet():
+        checkpointer.save(directory.absolute(), args=ocp.args.PyTreeSave(dict(arrays)))
+
+    def finish() -> None:
+        checkpointer.wait_until_finished()
+        checkpointer.close()
+
+    return finish
+
+
+def read(directory: Path, wanted: Mapping[str, Wanted]) -> dict[str, jax.Array | np.ndarray]:
+    """The arrays of these names: each device reads its own shard alone, whatever the placement was when saved."""
+    if not wanted:
+        return {}
+    item = {name: jax.ShapeDtypeStruct(one.shape, one.dtype) for name, one in wanted.items()}
+    restore_args = {name: _restore_args(one) for name, one in wanted.items()}
+    with _quiet():
+        # transforms={} lets the directory hold more arrays than are read.
+        args = ocp.args.PyTreeRestore(item=item, restore_args=restore_args, transforms={})
+        return _checkpointer().restore(directory.absolute(), args=args)
+
+
+def _checkpointer() -> ocp.AsyncCheckpointer:
+    return ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False))
+
+
+def _restore_args(wanted: Wanted) -> ocp.RestoreArgs:
+    if wanted.sharding is None:
+        return ocp.RestoreArgs(restore_type=np.ndarray, dtype=wanted.dtype)
+    return ocp.ArrayRestoreArgs(sharding=wanted.sharding, global_shape=wanted.shape, dtype=wanted.dtype)
+
+
+def _complete_client() -> None:
+    """Gives jaxlib 0.4.34's client the one question that Orbax 0.11.5 asks and it lacks: a key's value, without waiting."""
+    try:
+        from jaxlib.xla_extension import DistributedRuntimeClient
+    except ImportError:  # of a newer jaxlib, which has it
+        return
+    if not hasattr(DistributedRuntimeClient, "key_value_try_get"):
+        DistributedRuntimeClient.key_value_try_get = lambda self, key: self.blocking_key_value_get(key, 50)  # ms
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps Orbax's notes to its developers away from our users; what fails still raises. For the main thread alone."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
