@@ -33,7 +33,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (("show", "print what it holds"), ("verify", "read every file and check it")):
         command = commands.add_parser(name, help=text)
-        command.add_argument("dir", type=Path, metavar="DIR", help="run folder, checkpoints folder or folder of one step")
+        command.add_argument(
+            "dir", type=Path, metavar="DIR", help="run folder, checkpoints folder or folder of one step"
+        )
     return parser
 
 

@@ -8,6 +8,7 @@ Each array is a Zarr array of its name in the key-value store of the directory, 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from zoo.training.leaves import Wanted
+
+# The coordinator of jaxlib 0.4.34 refuses a barrier whose name was used before, and Orbax names them after the folder alone.
+# All processes write the same checkpoints in the same order, so they count alike.
+_writes = itertools.count()
 
 
 def write(directory: Path, arrays: Mapping[str, jax.Array | np.ndarray]) -> Callable[[], None]:
@@ -52,7 +57,9 @@ def read(directory: Path, wanted: Mapping[str, Wanted]) -> dict[str, jax.Array |
 
 
 def _checkpointer() -> ocp.AsyncCheckpointer:
-    return ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False))
+    options = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=f"checkpoint{next(_writes)}")
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False, multiprocessing_options=options)
+    return ocp.AsyncCheckpointer(handler, multiprocessing_options=options)
 
 
 def _restore_args(wanted: Wanted) -> ocp.RestoreArgs:

@@ -25,12 +25,10 @@ from typing import Any
 
 import jax
 
-from zoo.errors import UserError
+from zoo.errors import MENDABLE, UserError
 from zoo.training import agreement, arrays, leaves, manifest, step_folders
 from zoo.training.leaves import Leaf
 
-# What the file system may answer that the user can mend; TensorStore reports it as text only.
-MENDABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENOENT)
 VERSIONED = ("flowaware-zoo", "jax", "jaxlib", "numpy", "orbax-checkpoint", "tensorstore")
 
 
@@ -184,19 +182,18 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _mended(self) -> Iterator[None]:
-        """Turns what the file system answers into one sentence."""
+        """Turns what the file system answers into one sentence; TensorStore reports it as text alone."""
         try:
             yield
         except UserError:
             raise
         except Exception as error:
             number, text = getattr(error, "errno", None), str(error)
-            reason = next((os.strerror(n) for n in MENDABLE if n == number or os.strerror(n) in text), None)
-            if reason is None:
+            known = {**MENDABLE, errno.EFBIG: "name a directory whose file system takes larger files"}
+            code = next((code for code in known if code == number or os.strerror(code) in text), None)
+            if code is None:
                 raise
-            raise UserError(
-                f"cannot save a checkpoint in {self.directory}: {reason}; name a run_dir that can be written and has room"
-            ) from error
+            raise UserError(f"cannot save in {self.directory}: {os.strerror(code)}; {known[code]}") from error
 
 
 def locate(path: Path) -> tuple[Checkpoints, int]:

@@ -190,7 +190,9 @@ def _mismatch(record: Leaf, asked: Any) -> list[str]:
         return [f"{record.name}: {there} in the checkpoint, {here[1]}{list(here[0])} in this run"]
     if record.dtype in ("float64", "int64", "uint64", "complex128") and _on_device(record, asked):
         if not jax.config.jax_enable_x64:
-            return [f"{record.name}: {record.dtype} in the checkpoint, but 64-bit is off (JAX_ENABLE_X64=1 turns it on)"]
+            return [
+                f"{record.name}: {record.dtype} in the checkpoint, but 64-bit is off (JAX_ENABLE_X64=1 turns it on)"
+            ]
     return []
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from zoo.errors import UserError
 from zoo.training.checkpoints import Checkpoints, locate
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 META = {"plan_hash": "abc", "recipe": {"name": "tiny"}, "seed": 7, "level": "emulated"}
 
 
@@ -34,9 +35,10 @@ def on(num_devices: int, *spec) -> NamedSharding:
 def training_state(num_devices: int = 8) -> dict:
     """What a training run holds, with every kind of leaf and dtype; 24 and 16 rows split over 1, 2, 4 and 8 devices."""
     key = jax.random.key(3)
+    draw = np.random.default_rng(3).standard_normal  # jax.random.normal differs between the version lanes
     params = {
-        "conv": {"kernel": jax.random.normal(key, (3, 3, 5, 16)), "bias": jnp.arange(16, dtype=jnp.bfloat16)},
-        "linear/~/w.1": {"w": jax.random.normal(key, (24, 7))},
+        "conv": {"kernel": jnp.float32(draw((3, 3, 5, 16))), "bias": jnp.arange(16, dtype=jnp.bfloat16)},
+        "linear/~/w.1": {"w": jnp.float32(draw((24, 7)))},
         "mask": jnp.arange(24) % 3 == 0,
     }
     params = jax.device_put(
@@ -53,7 +55,9 @@ def training_state(num_devices: int = 8) -> dict:
         "batch_stats": {},
         "opt_state": optimizer.init(params["conv"]),
         "step": jax.device_put(jnp.int32(5), on(num_devices)),
-        "rng": jax.device_put(jax.random.split(key, 8), on(num_devices, "card")),
+        "rng": jax.device_put(
+            jax.random.wrap_key_data(jnp.arange(16, dtype="uint32").reshape(8, 2)), on(num_devices, "card")
+        ),
         "raw_rng": jax.random.PRNGKey(1),
         "host": [np.arange(6).reshape(2, 3), np.float64(0.1), np.bool_(True), np.zeros((0, 4), np.int16)],
         "python": (3, 0.1, True, "text", float("inf"), None),
@@ -65,7 +69,9 @@ def abstract(state, sharding_of=lambda leaf: leaf.sharding):
     """The state without values; leaves of the host stay."""
     return jax.tree.map(
         lambda leaf: (
-            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding_of(leaf)) if isinstance(leaf, jax.Array) else leaf
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding_of(leaf))
+            if isinstance(leaf, jax.Array)
+            else leaf
         ),
         state,
     )
@@ -281,7 +287,7 @@ def test_a_directory_that_is_no_checkpoint(tmp_path):
 def test_a_directory_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("x")
     for directory in (tmp_path / "file", tmp_path / "file" / "checkpoints", Path("/proc/checkpoints")):
-        with pytest.raises(UserError, match=f"cannot save a checkpoint in {directory}: .*; name a run_dir"):
+        with pytest.raises(UserError, match=f"cannot save in {directory}: .*; .*name "):
             Checkpoints(directory).save(1, {"w": jnp.ones(3)}, {})
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -320,7 +326,7 @@ print(checkpoints.steps())
 def test_a_write_that_the_file_system_refuses_midway_leaves_nothing(tmp_path):
     """A limit on the size of files stands for a full disk: TensorStore meets it in the middle of an array."""
     output, _ = child(FILE_LIMIT, tmp_path).communicate(timeout=120)
-    assert "user error: cannot save a checkpoint" in output and "[1]" in output, output
+    assert "user error: cannot save in" in output and "[1]" in output, output
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
@@ -358,14 +364,15 @@ def test_killed_during_a_save_the_previous_step_is_chosen(tmp_path, moment):
 
 def test_tensorstore_alone_opens_an_array(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, training_state(), {})
+    state = training_state()
+    checkpoints.save(1, state, {})
     checkpoints.wait()
     spec = {
         "driver": "zarr",
         "kvstore": {"driver": "ocdbt", "base": f"file://{tmp_path}/1/arrays/", "path": "params.linear/~/w%2E1.w/"},
     }
     found = tensorstore.open(spec).result().read().result()
-    np.testing.assert_array_equal(found, jax.random.normal(jax.random.key(3), (24, 7)))
+    np.testing.assert_array_equal(found, state["params"]["linear/~/w.1"]["w"])
 
 
 def test_describe_shows_shapes_dtypes_and_placements(tmp_path):
@@ -476,8 +483,6 @@ print("done", index)
 
 
 def test_two_processes_write_one_checkpoint(tmp_path):
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -487,7 +492,7 @@ def test_two_processes_write_one_checkpoint(tmp_path):
     for index, output in enumerate(outputs):
         assert f"done {index}" in output, "\n".join(outputs)
         assert f"refused {index}" in output and "step 2 before it is good" in output, output
-    assert "cannot save a checkpoint in /proc" in outputs[0] and "process 0 could not start" in outputs[1]
+    assert "cannot save in /proc" in outputs[0] and "process 0 could not start" in outputs[1]
     (tmp_path / "3").rename(tmp_path / "0")  # the damaged one out of the way: one process reads what two wrote
     whole = {"w": np.zeros((8, 6), np.float32), "own": np.float32(0)}
     found, _ = Checkpoints(tmp_path).restore(2, whole, partial=True)
