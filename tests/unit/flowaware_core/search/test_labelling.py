@@ -1,0 +1,81 @@
+"""The labelling core against brute force on many small problems."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from flowaware_core.search.labelling import Problem, solve
+
+
+def random_problem(seed: int, *, nodes: int = 6, memory: bool = True) -> Problem:
+    """A small problem with forbidden choices, parallel edges, edges of a node with itself, isolated nodes and memory
+    rows.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 4, rng.integers(1, nodes + 1))
+    costs = [rng.integers(0, 20, size).astype(float) for size in sizes]
+    for cost in costs:
+        cost[rng.random(len(cost)) < 0.1] = np.inf
+    edges, matrices, usage = [], [], []
+    for _ in range(rng.integers(0, 2 * len(sizes))):
+        i, j = (int(node) for node in rng.integers(0, len(sizes), 2))
+        matrix = rng.integers(0, 20, (sizes[i], sizes[j])).astype(float)
+        matrix[rng.random(matrix.shape) < rng.choice([0, 0.2, 0.6])] = np.inf
+        edges.append((i, j))
+        matrices.append(matrix)
+    for _ in range(rng.integers(0, 2 * len(sizes))):
+        node = int(rng.integers(len(sizes)))
+        start, stop = (int(moment) for moment in np.sort(rng.integers(0, 8, 2)))
+        usage.append((node, start, stop, rng.integers(0, 10, sizes[node]).astype(float)))
+    limit = float(rng.integers(5, 40)) if memory else None
+    return Problem(tuple(costs), tuple(edges), tuple(matrices), tuple(usage), limit)
+
+
+def brute_force(problem: Problem) -> float:
+    """Least cost of all labellings that fit; inf where there is none."""
+    choices = (range(len(costs)) for costs in problem.node_costs)
+    every = (np.array(labels) for labels in itertools.product(*choices))
+    return min((problem.cost(labels) for labels in every if problem.fits(problem.peak(labels))), default=np.inf)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("start", range(0, 100, 25))
+def test_finds_the_optimum_of_small_problems_and_a_valid_bound(start: int, memory: bool) -> None:
+    for seed in range(start, start + 25):
+        problem = random_problem(seed, memory=memory)
+        best = brute_force(problem)
+        solution = solve(problem, iterations=30)
+        assert solution.feasible == np.isfinite(best), seed
+        assert solution.lower_bound <= best + 1e-6, seed
+        if solution.feasible:
+            assert solution.cost == pytest.approx(best), seed
+            assert problem.cost(solution.labels) == pytest.approx(solution.cost)
+            assert problem.fits(problem.peak(solution.labels))
+
+
+def test_the_same_problem_gives_the_same_solution() -> None:
+    problem = random_problem(7, nodes=12)
+    first, second = solve(problem), solve(problem)
+    assert np.array_equal(first.labels, second.labels)
+    assert first.lower_bound == second.lower_bound
+
+
+def test_a_problem_that_cannot_fit_is_not_called_feasible_and_has_the_least_peak() -> None:
+    problem = Problem(
+        (np.zeros(2), np.zeros(3)),
+        usage=((0, 0, 2, np.array([9.0, 5.0])), (1, 1, 3, np.array([8.0, 4.0, 6.0]))),
+        limit=3,
+    )
+    solution = solve(problem)
+    assert not solution.feasible
+    assert solution.peak == 9.0
+
+
+def test_wrong_shapes_are_named() -> None:
+    with pytest.raises(ValueError, match=r"edge \(0, 1\)"):
+        Problem((np.zeros(2), np.zeros(3)), ((0, 1),), (np.zeros((3, 2)),))
+    with pytest.raises(ValueError, match="seed 0"):
+        solve(Problem((np.zeros(2),)), seeds=[np.array([2])])
