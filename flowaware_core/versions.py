@@ -17,6 +17,7 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var, jaxpr_as_fun
 
 __all__ = [
+    "KNOWS_COLLECTIVE_TIMEOUTS",
     "VERSION",
     "ClosedJaxpr",
     "DropVar",
@@ -37,6 +38,9 @@ __all__ = [
 ]
 
 VERSION: tuple[int, ...] = jax.__version_info__
+
+# Whether XLA takes xla_cpu_collective_call_*_timeout_seconds; it aborts the process on a flag it does not know (0.7.0 did).
+KNOWS_COLLECTIVE_TIMEOUTS: bool = VERSION >= (0, 8, 0)
 
 # A variable nobody reads. It moved house between the versions, and the old address warns in the new one.
 DropVar: type = jax.extend.core.DropVar if hasattr(jax.extend.core, "DropVar") else jax.core.DropVar

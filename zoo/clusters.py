@@ -58,17 +58,17 @@ class ClusterConfig:
     """A cluster: one that a file describes, virtual devices of this machine, or whatever this machine has.
 
     Attributes:
-        kind: described | emulated | detected.
-        device: null where it is detected.
+        device: where the cluster is detected, what is assumed of a kind of device that no file knows.
         levels: name of a member -> link between the members, from the outside in.
+        kind: described | emulated | detected.
         n: emulated only: how many devices in all.
         nodes: emulated only: how many groups (a level `node`) they are split into; 1 leaves that level out.
     """
 
     name: str
+    device: DeviceConfig
+    levels: dict[str, LevelConfig]
     kind: Literal["described", "emulated", "detected"] = "described"
-    device: DeviceConfig | None = None
-    levels: dict[str, LevelConfig] = dataclasses.field(default_factory=dict)
     n: int | None = None
     nodes: int | None = None
 
@@ -85,32 +85,33 @@ class ClusterConfig:
                 f"n={self.n}, nodes={self.nodes}: only cluster=emulated has them; set levels.<name>.size instead"
             )
         if self.kind != "detected":
-            if self.device is None:
-                raise ValueError("device is missing; only kind=detected may leave it out")
             build(self)  # the engine's own checks
 
 
 def build(config: ClusterConfig) -> Cluster:
-    """The engine's cluster; `zoo.runtime.devices.detect` makes it where the kind is `detected`.
+    """The engine's cluster; `zoo.runtime.devices.detected` makes it where the kind is "detected".
 
     Raises:
         ValueError: a size, bandwidth, latency, rate or fraction is out of its range; the sentence names it.
     """
-    assert config.kind != "detected" and config.device is not None
-    device = Device(
-        kind=config.device.kind,
-        memory_bytes=int(config.device.memory_gib * GIB),
-        peak_flops_per_s=config.device.peak_flops_per_s,
-        memory_bandwidth_bytes_per_s=config.device.memory_bandwidth_bytes_per_s,
-        usable_fraction=config.device.usable_fraction,
-    )
+    assert config.kind != "detected"
     sizes = level_sizes(config)
     levels = tuple(
         Level(name, sizes[name], level.bandwidth_bytes_per_s, level.latency_s, level.shared)
         for name, level in config.levels.items()
         if name in sizes
     )
-    return Cluster(config.name, device, levels)
+    return Cluster(config.name, build_device(config.device), levels)
+
+
+def build_device(config: DeviceConfig) -> Device:
+    return Device(
+        kind=config.kind,
+        memory_bytes=int(config.memory_gib * GIB),
+        peak_flops_per_s=config.peak_flops_per_s,
+        memory_bandwidth_bytes_per_s=config.memory_bandwidth_bytes_per_s,
+        usable_fraction=config.usable_fraction,
+    )
 
 
 def level_sizes(config: ClusterConfig) -> dict[str, int]:
