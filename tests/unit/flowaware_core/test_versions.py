@@ -17,7 +17,10 @@ def evaluate(closed, *args):
     """The plainest interpreter that needs everything `versions` offers for jaxprs."""
     known = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     known |= dict(zip(closed.jaxpr.invars, args, strict=True))
-    read = lambda atom: atom.val if isinstance(atom, versions.Literal) else known[atom]
+
+    def read(atom):
+        return atom.val if isinstance(atom, versions.Literal) else known[atom]
+
     for equation in closed.jaxpr.eqns:
         assert isinstance(equation, versions.JaxprEqn) and isinstance(equation.primitive, versions.Primitive)
         results = versions.bind(equation, [read(atom) for atom in equation.invars])
