@@ -16,24 +16,23 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def environment(command: str, devices: Sequence[jax.Device], level: str, more: Mapping[str, Any]) -> dict[str, Any]:
+def environment(command: str, level: str, devices: Sequence[jax.Device], more: Mapping[str, Any]) -> dict[str, Any]:
     """Versions, devices and the command.
 
     Args:
         command: as the user typed it.
-        devices: those that the step runs on.
         level: how true the run's figures are: "emulated" or "cluster".
+        devices: all devices, of all processes; none where nothing runs.
         more: further facts, such as the sizes that a rehearsal changed.
     """
-    kinds = Counter(device.device_kind for device in devices)
+    kinds = Counter(f"{device.platform} {device.device_kind}" for device in devices)
+    hardware = {"devices": dict(kinds), "processes": len({device.process_index for device in devices})}
     return {
         "command": command,
         "level": level,
         "versions": {"python": platform.python_version(), **versions()},
         "system": f"{platform.system()} {platform.machine()}",
-        "platform": devices[0].platform,
-        "devices": dict(kinds),
-        "processes": jax.process_count(),
+        **(hardware if devices else {}),
         **more,
     }
 

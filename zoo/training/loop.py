@@ -121,7 +121,8 @@ class Reporter:
             return
         number, metrics = self._waiting
         self._waiting = None
-        numbers = {name: float(value) for name, value in jax.device_get(dict(metrics)).items()}
+        fetched = jax.device_get(dict(metrics))  # jit sorts names; people look for the loss first
+        numbers = {name: float(fetched[name]) for name in sorted(fetched, key=lambda name: (name != "loss", name))}
         seconds = self._clock() - self._mark
         self.restart_clock()
         speed = {"examples_per_s": self._periods.examples / max(seconds, 1e-9), "step_s": seconds}

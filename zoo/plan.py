@@ -1,0 +1,58 @@
+"""`python -m zoo.plan recipe=NAME cluster=NAME`: a plan; audit=true compiles it, compare=all shows the others too."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import jax
+
+from zoo.config import Config, compose
+from zoo.errors import DONE, exit_code
+from zoo.runtime import devices
+from zoo.runtime.devices import Machine
+from zoo.runtime.processes import Group
+from zoo.training import comparison, program, words
+from zoo.training.environment import environment
+from zoo.training.job import check_strategy, load
+from zoo.training.run_folder import RunFolder, check_place
+
+
+def main(argv: list[str]) -> int:
+    """Plans and writes config.yaml, plan.json, plan.txt and environment.json; needs no accelerator and no data.
+
+    Raises:
+        UserError: an option is wrong. DoesNotFit: no plan fits in the cluster's memory.
+    """
+    config = compose(argv)
+    check_strategy(config.strategy)
+    check_place(config.run_dir)
+    plan(config, devices.settle(config.cluster, Group()), argv)
+    return DONE
+
+
+def plan(config: Config, machine: Machine, argv: Sequence[str]) -> None:
+    """Plans; compares and audits where asked to.
+
+    Args:
+        config: the configuration.
+        machine: what the named cluster runs on.
+        argv: the words of the command, for the record.
+    """
+    recipe, folder = load(config.recipe, config.data_dir), RunFolder(config.run_dir)
+    task = recipe.task()
+    print(recipe.summary())
+    if config.compare == "all":
+        comparison.show(comparison.compare(task, machine.cluster))
+    found = program.planned(task, machine.cluster, config.strategy)
+    level = "audited" if config.audit else "predicted"
+    facts = environment(words.command("zoo.plan", argv), level, jax.devices() if config.audit else (), {})
+    program.write_plan(folder, config, found, facts)
+    print(found.describe(), flush=True)
+    if config.audit:
+        program.audited(program.compiled(found, task, jax.devices(), print), folder, print)
+    print(f"written to {folder.path}")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main)(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""`python -m zoo.train recipe=NAME cluster=NAME`: plans a training for a cluster, proves the plan, and trains."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import jax
+
+from zoo.config import Config, compose
+from zoo.errors import DONE, exit_code
+from zoo.runtime import devices, launcher, processes
+from zoo.runtime.devices import Machine
+from zoo.runtime.processes import Group
+from zoo.runtime.signals import StopSignals
+from zoo.training import program, rehearsal, words
+from zoo.training.environment import environment
+from zoo.training.fit import fit
+from zoo.training.job import Job, prepare, rows_of
+from zoo.training.program import Program
+from zoo.training.rehearsal import Sizes
+from zoo.training.state import num_bytes
+
+
+def main(argv: list[str]) -> int:
+    """Trains; the README says what it prints and writes.
+
+    Raises:
+        UserError, DoesNotFit, Stopped: `zoo.errors` turns them into exit codes.
+    """
+    config = compose(argv)
+    group = processes.here()
+    if launcher.needed(config.processes, group):
+        machine = devices.settle(config.cluster, Group(count=config.processes))
+        prepare(config, machine.level, config.processes, first=False)  # says what is wrong once, before anything starts
+        return launcher.launch([sys.executable, "-m", "zoo.train", *argv], config.processes)
+    machine = devices.settle(config.cluster, group)
+    processes.join(group)
+    with StopSignals() as stop:
+        train(config, machine, stop.wanted, argv)
+    return DONE
+
+
+def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: Sequence[str]) -> None:
+    """One training, from the checks to the last checkpoint.
+
+    Args:
+        config: the configuration.
+        machine: what the named cluster runs on.
+        stopped: whether a signal asked this process to stop.
+        argv: the words of the command, for the record.
+    """
+    job = prepare(config, machine.level, jax.process_count(), first=jax.process_index() == 0)
+    if job.origin.step >= job.steps:
+        return job.say(words.finished(config, job.origin.step, job.steps))
+    for sentence in (machine.sentence, job.recipe.summary(), *job.origin.notes):
+        job.say(sentence)
+    plan = program.planned(job.task, machine.cluster, config.strategy)
+    full = Sizes(plan.mesh["axes"], rows_of(job.task))
+    small = rehearsed_sizes(job, full) if job.rehearses else full
+    changed = rehearsal.changes(full, small)
+    facts = environment(words.command("zoo.train", argv), job.level, jax.devices(), {"rehearsal": changed})
+    program.write_plan(job.folder, config, plan, facts)
+    job.say(plan.describe())
+    ready = program.compiled(plan, job.task, program.spread(jax.devices(), full.num_devices), job.say)
+    program.audited(ready, job.folder, job.say)
+    if job.rehearses:
+        job.say(words.rehearsal(machine.cluster.name, job.steps, small.num_devices, changed))
+        ready = shrunk(job, ready, small) if changed else ready
+    fit(job, ready, stopped)
+    if job.rehearses:
+        job.say(words.for_the_cluster(config, argv))
+
+
+def rehearsed_sizes(job: Job, full: Sizes) -> Sizes:
+    """The plan's sizes, cut to the memory of this host."""
+    return rehearsal.shrink(
+        full,
+        job.config.recipe.rehearsal.examples_per_device,
+        state_bytes=num_bytes(job.task.args[0]),
+        free_bytes=devices.free_host_memory(),
+        processes=jax.process_count(),
+    )
+
+
+def shrunk(job: Job, full: Program, small: Sizes) -> Program:
+    """The same plan with smaller axes and batch, compiled on its own."""
+    task = job.recipe.task(small.global_batch)
+    plan = full.plan.resized(axes=small.axes, task=task)
+    return program.compiled(plan, task, program.spread(jax.devices(), small.num_devices), job.say)
+
+
+def command(argv: list[str]) -> int:
+    """`main` with exit codes for its errors; one of several processes ends here."""
+    code = exit_code(main)(argv)
+    processes.leave(code, processes.here())
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(command(sys.argv[1:]))

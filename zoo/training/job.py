@@ -1,0 +1,134 @@
+"""One training, checked before anything is planned or written."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+
+import flowaware_core as fa
+from zoo.config import Config, RecipeConfig
+from zoo.errors import UserError
+from zoo.training.origin import Origin, located, origin
+from zoo.training.run_folder import RunFolder, check_place
+from zoo.training.state import num_bytes
+
+Level = Literal["emulated", "cluster"]
+
+KEPT_CHECKPOINTS = 3
+"""How many checkpoints stay; one more exists while it is written."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is trained, where it starts and ends, and what is said meanwhile.
+
+    Attributes:
+        config: the configuration.
+        recipe: model, data, loss and optimizer.
+        task: one step at the recipe's full batch.
+        folder: where the run writes.
+        level: how true the figures of the steps are; "emulated" is a rehearsal, where a few steps on virtual devices
+            stand for the training, "cluster" the training itself.
+        steps: the step that the run ends with.
+        origin: where it starts.
+        say: prints a line; does nothing on processes beside the first.
+    """
+
+    config: Config
+    recipe: Any
+    task: fa.Task
+    folder: RunFolder
+    level: Level
+    steps: int
+    origin: Origin
+    say: Callable[[str], None]
+
+    @property
+    def rehearses(self) -> bool:
+        return self.level == "emulated"
+
+
+def prepare(config: Config, level: Level, processes: int = 1, first: bool = True) -> Job:
+    """Checks everything that can be wrong with a training: recipe, strategy, folder, checkpoint, data, batch.
+
+    Args:
+        config: the configuration.
+        level: see `Job`.
+        processes: how many share each batch.
+        first: whether this is the process that writes and prints.
+
+    Raises:
+        UserError: something is; nothing was written.
+    """
+    recipe = load(config.recipe, config.data_dir)
+    check_strategy(config.strategy)
+    task = recipe.task()
+    check_batch(rows_of(task), processes, "recipe.data.global_batch")
+    folder = RunFolder(config.run_dir, writes=first)
+    start = origin(config, folder, level)
+    if config.init_from is not None:
+        located(config.init_from, "init_from")
+    rehearses = level == "emulated"
+    steps = config.steps or (config.recipe.rehearsal.steps if rehearses else recipe.training.steps)
+    say = (lambda line: print(line, flush=True)) if first else (lambda line: None)
+    if start.step < steps:
+        saved = min(KEPT_CHECKPOINTS + 1, -(-(steps - start.step) // config.checkpoint_every))
+        check_place(config.run_dir, saved * num_bytes(task.args[0]))
+        announce(recipe.dataset(rehearsal=rehearses), say)
+    return Job(config, recipe, task, folder, level, steps, start, say)
+
+
+def announce(dataset: Any, say: Callable[[str], None]) -> None:
+    if dataset.announcement:
+        say(dataset.announcement)
+
+
+def load(config: RecipeConfig, data_dir: Path) -> Any:
+    """The recipe that `_target_` names, built.
+
+    Raises:
+        UserError: there is no such class, or it refuses its configuration.
+    """
+    module_name, _, attribute = config.target.rpartition(".")
+    try:
+        module = importlib.import_module(module_name or config.target)
+        recipe_class = getattr(module, attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and not module_name.startswith(str(error.name)):
+            raise  # the module is there; something that it imports is missing
+        raise UserError(
+            f"recipe._target_={config.target}: {error}; "
+            "give the dotted name of a class, such as recipes.resnet.ResNetRecipe"
+        ) from None
+    return recipe_class(config, data_dir)
+
+
+def check_strategy(strategy: str) -> None:
+    if strategy not in fa.STRATEGIES:
+        close = difflib.get_close_matches(strategy, fa.STRATEGIES, 1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise UserError(f"strategy={strategy} is not known{hint}; choose one of {', '.join(fa.STRATEGIES)}")
+
+
+def check_batch(rows: int, processes: int, option: str) -> None:
+    """Raises UserError when the processes cannot share a batch evenly; says what they could."""
+    if rows % processes == 0:
+        return
+    counts = [str(count) for count in range(1, rows + 1) if rows % count == 0 and count <= 2 * processes]
+    below, above = rows - rows % processes, rows - rows % processes + processes
+    fitting = f"{below} or {above}" if below else f"{above}"
+    raise UserError(
+        f"{option}={rows} is not divisible by processes={processes}; {rows} is divisible by {', '.join(counts)}, "
+        f"and {processes} processes can share {fitting} examples"
+    )
+
+
+def rows_of(task: fa.Task) -> int:
+    """Examples in one batch of the task."""
+    return jax.tree.leaves(task.args[task.batch[0]])[0].shape[0]
