@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     config = compose(argv)
     group = processes.here()
     if launcher.needed(config.processes, group):
-        machine = devices.settle(config.cluster, Group(count=config.processes))
+        machine = devices.settle(config.cluster, Group(count=config.processes, launched=True))
         prepare(config, machine.level, config.processes, first=False)  # says what is wrong once, before anything starts
         return launcher.launch([sys.executable, "-m", "zoo.train", *argv], config.processes)
     machine = devices.settle(config.cluster, group)
