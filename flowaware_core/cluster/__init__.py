@@ -4,3 +4,5 @@ from flowaware_core.cluster.model import GIB as GIB
 from flowaware_core.cluster.model import Cluster as Cluster
 from flowaware_core.cluster.model import Device as Device
 from flowaware_core.cluster.model import Level as Level
+from flowaware_core.cluster.mesh import Axis as Axis
+from flowaware_core.cluster.mesh import Mesh as Mesh

@@ -1,0 +1,86 @@
+"""Logical meshes on a cluster: named axes, each lying inside one level of links.
+
+Axes are listed from the outside in, and devices are numbered in that order, so an axis joins the same devices as its level does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from flowaware_core.cluster.model import Cluster
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One axis of a mesh.
+
+    Attributes:
+        name: the level's name, with a suffix where a level is split into two axes.
+        size: number of devices along it.
+        bandwidth_bytes_per_s: what one device can send along it while all its neighbours do the same; a shared link is divided
+            by the devices behind it.
+        latency_s: time of an empty message.
+    """
+
+    name: str
+    size: int
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+    """Axes from the outside in."""
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def num_devices(self) -> int:
+        return math.prod(self.sizes)
+
+    def resized(self, sizes: Mapping[str, int]) -> Mesh:
+        """The same axes with other lengths: what a rehearsal runs on."""
+        unknown = set(sizes) - set(self.names)
+        if unknown:
+            raise ValueError(f"axes {sorted(unknown)} are not in this mesh; it has {list(self.names)}")
+        return Mesh(tuple(dataclasses.replace(axis, size=sizes.get(axis.name, axis.size)) for axis in self.axes))
+
+
+def natural(cluster: Cluster) -> Mesh:
+    """One axis per level; levels of one member vanish unless nothing else is left."""
+    return _mesh(cluster, {})
+
+
+def meshes(cluster: Cluster) -> tuple[Mesh, ...]:
+    """The meshes worth searching: the natural one, and those in which one level is split into two axes."""
+    found = [natural(cluster)]
+    for level in cluster.levels:
+        for outer in range(2, level.size // 2 + 1):
+            if level.size % outer == 0:
+                found.append(_mesh(cluster, {level.name: (outer, level.size // outer)}))
+    return tuple(found)
+
+
+def _mesh(cluster: Cluster, splits: Mapping[str, Sequence[int]]) -> Mesh:
+    axes = []
+    for position, level in enumerate(cluster.levels):
+        behind = math.prod(inner.size for inner in cluster.levels[position + 1 :]) if level.shared else 1
+        parts = splits.get(level.name, (level.size,))
+        for index, size in enumerate(parts):
+            name = level.name if len(parts) == 1 else f"{level.name}_{'ab'[index]}"
+            if size > 1:
+                axes.append(Axis(name, size, level.bandwidth_bytes_per_s / behind, level.latency_s))
+    if not axes:
+        level = cluster.levels[-1]
+        axes.append(Axis(level.name, 1, level.bandwidth_bytes_per_s, level.latency_s))
+    return Mesh(tuple(axes))

@@ -1,0 +1,100 @@
+"""What a change of layout moves, and how long it takes.
+
+Bytes are those that one device puts in: an all-gather its shard, an all-reduce and a reduce-scatter the whole operand, an
+all-to-all its shard. With axes from the outside (1) to the inside (k), n_i their sizes, B_i the bandwidth of one device along
+them and L_i the latency, a collective over several axes runs level by level, the large pieces on the inner links:
+
+    all-gather of v bytes per device    sum over i = 1..k   (n_i - 1) v_i / B_i + L_i log2 n_i      v_1 = v, v_{i+1} = n_i v_i
+    reduce-scatter of v bytes           the all-gather of v / (n_1 ... n_k), backwards
+    all-reduce of v bytes               reduce-scatter, then all-gather
+    all-to-all of v bytes               sum over i          (n_i - 1) / n_i v / B_i + L_i (n_i - 1)
+    collective-permute of v bytes       v / B + L           on the slowest axis
+
+The schedule of hierarchical collectives is that of NCCL's and Horovod's documentation; latencies follow a binary tree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from flowaware_core.cluster.mesh import Mesh
+from flowaware_core.graph.layout import Layout, local_shape, steps
+from flowaware_core.graph.model import Communication
+
+# Two ways to lay out the same bytes: an exchange copies its operand on either side.
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+
+
+def seconds(kind: str, size: float, axes: Sequence[int], mesh: Mesh) -> float:
+    """Time of one collective.
+
+    Args:
+        kind: one of `KINDS`.
+        size: bytes one device puts in.
+        axes: positions of the mesh axes it runs over.
+        mesh: where it runs.
+    """
+    chosen = [mesh.axes[axis] for axis in sorted(axes)]
+    count = math.prod(axis.size for axis in chosen)
+    if count <= 1:
+        return 0.0
+    if kind == "all-reduce":
+        return 2.0 * seconds("all-gather", size / count, axes, mesh)
+    if kind == "reduce-scatter":
+        return seconds("all-gather", size / count, axes, mesh)
+    if kind == "all-gather":
+        total = 0.0
+        for axis in chosen:
+            total += (axis.size - 1) * size / axis.bandwidth_bytes_per_s + axis.latency_s * math.log2(axis.size)
+            size *= axis.size
+        return total
+    if kind == "all-to-all":
+        return sum(
+            (axis.size - 1) / axis.size * size / axis.bandwidth_bytes_per_s + axis.latency_s * (axis.size - 1)
+            for axis in chosen
+        )
+    if kind == "collective-permute":
+        return max(size / axis.bandwidth_bytes_per_s + axis.latency_s for axis in chosen)
+    raise ValueError(f"kind={kind!r}; allowed are {', '.join(KINDS)}")
+
+
+def reshard(
+    shape: Sequence[int], itemsize: int, source: Layout, target: Layout, sizes: Sequence[int]
+) -> tuple[Communication, ...]:
+    """The collectives that take a tensor from one layout to another; slices are free and not listed."""
+    found = []
+    current = source
+    for step in steps(source, target):
+        if step.kind != "slice":
+            size = math.prod(local_shape(shape, current, sizes)) * itemsize
+            found.append(Communication(step.kind, size, step.axes))
+        current = step.layout
+    return tuple(found)
+
+
+def combine(
+    shape: Sequence[int], itemsize: int, natural: Layout, target: Layout, partial: tuple[int, ...], sizes: Sequence[int]
+) -> tuple[Communication, ...]:
+    """The collectives that turn partial results into a tensor of a given layout.
+
+    Args:
+        shape, itemsize: the whole tensor.
+        natural: the layout in which the operator leaves its partial results.
+        target: the layout wanted.
+        partial: the axes over which results are partial, in mesh order.
+        sizes: sizes of the mesh axes.
+
+    An all-reduce whose result is at once cut along the very axes it ran over is a reduce-scatter.
+    """
+    if not partial:
+        return reshard(shape, itemsize, natural, target, sizes)
+    size = math.prod(local_shape(shape, natural, sizes)) * itemsize
+    chain = steps(natural, target)
+    if len(chain) == 1 and chain[0].kind == "slice" and set(partial) <= set(chain[0].axes) and _one_dimension(natural, target):
+        return (Communication("reduce-scatter", size, partial),)
+    return (Communication("all-reduce", size, partial), *reshard(shape, itemsize, natural, target, sizes))
+
+
+def _one_dimension(natural: Layout, target: Layout) -> bool:
+    return sum(before != after for before, after in zip(natural, target, strict=True)) == 1

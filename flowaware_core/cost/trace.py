@@ -1,0 +1,109 @@
+"""A placed program played through without arrays: every collective it makes, and every buffer with the moments it is alive."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from flowaware_core.cost import communication
+from flowaware_core.graph.interpret import Body, interpret
+from flowaware_core.graph.layout import Layout, Step, local_shape
+from flowaware_core.graph.model import Communication, Constant, Graph, Operator
+from flowaware_core.graph.placement import OperatorPlacement, Placement, Result
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Buffer:
+    """One value on one device.
+
+    Attributes:
+        bytes: its size.
+        primitive: what made it ("input", a primitive's name, or a collective's kind).
+        sources: the buffers it was made from.
+        moment: when, counted in events.
+        depth: 0 outside loops.
+    """
+
+    bytes: int
+    primitive: str
+    sources: tuple[Buffer, ...]
+    moment: int
+    depth: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trace:
+    """What was recorded: collectives, buffers in the order they are made, and which of them go in and out."""
+
+    communications: tuple[Communication, ...]
+    buffers: tuple[Buffer, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer | None, ...]
+
+
+def trace(graph: Graph, placement: Placement, sizes: Sequence[int]) -> Trace:
+    """Plays a placed graph through on a mesh of the given axis sizes."""
+    recorder = _Recorder(graph, placement, sizes)
+    inputs = [recorder.buffer(t, placement.tensors[t], "input", ()) for t in graph.inputs]
+    outputs = interpret(graph, placement, recorder, inputs)
+    kept = tuple(None if isinstance(output, Constant) else output for output in outputs)
+    return Trace(tuple(recorder.communications), tuple(recorder.buffers), tuple(inputs), kept)
+
+
+class _Recorder:
+    """The backend whose values are buffers."""
+
+    def __init__(self, graph: Graph, placement: Placement, sizes: Sequence[int]):
+        self._tensors, self._layouts, self._sizes = graph.tensors, placement.tensors, sizes
+        self.communications: list[Communication] = []
+        self.buffers: list[Buffer] = []
+        self._times, self._depth = 1, 0
+
+    def buffer(self, tensor: int, layout: Layout, primitive: str, sources: Sequence[Any]) -> Buffer:
+        value = self._tensors[tensor]
+        size = math.prod(local_shape(value.shape, layout, self._sizes)) * value.itemsize
+        real = tuple(source for source in sources if isinstance(source, Buffer))
+        made = Buffer(size, primitive, real, len(self.buffers), self._depth)
+        self.buffers.append(made)
+        return made
+
+    def _communicate(self, moves: Sequence[Communication], operator: Operator | None) -> None:
+        number = operator.id if operator else -1
+        self.communications += [dataclasses.replace(move, times=self._times, operator=number) for move in moves]
+
+    def constant(self, tensor: int, value: Any) -> Buffer:
+        del value
+        return self.buffer(tensor, ((),) * len(self._tensors[tensor].shape), "constant", ())
+
+    def move(self, value: Any, tensor: int, source: Layout, step: Step, operator: Operator | None) -> Buffer:
+        shape, itemsize = self._tensors[tensor].shape, self._tensors[tensor].itemsize
+        self._communicate(communication.reshard(shape, itemsize, source, step.layout, self._sizes), operator)
+        return self.buffer(tensor, step.layout, step.kind, (value,))
+
+    def bind(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
+        return [
+            self.buffer(tensor, result.layout, operator.primitive, values)
+            for tensor, result in zip(operator.results, placement.results, strict=True)
+        ]
+
+    def settle(self, value: Any, tensor: int, operator: Operator, result: Result, target: Layout) -> Any:
+        if not result.partial and result.layout == target:
+            return value
+        shape, itemsize = self._tensors[tensor].shape, self._tensors[tensor].itemsize
+        moves = communication.combine(shape, itemsize, result.layout, target, result.partial, self._sizes)
+        self._communicate(moves, operator)
+        return self.buffer(tensor, target, moves[-1].kind if moves else "slice", (value,))
+
+    def structured(self, operator: Operator, values: Sequence[Any], bodies: Sequence[Body]) -> list[Any]:
+        results: list[Any] = []
+        for body, subgraph in zip(bodies, operator.subgraphs, strict=True):
+            self._times *= subgraph.repeat
+            self._depth += 1
+            inner = [self.buffer(t, self._layouts[t], "argument", ()) for t in subgraph.inputs]
+            results = body(inner)
+            self._times //= subgraph.repeat
+            self._depth -= 1
+        sources = [*values, *results]
+        return [self.buffer(t, self._layouts[t], operator.primitive, sources) for t in operator.results]

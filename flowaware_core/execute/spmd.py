@@ -1,0 +1,139 @@
+"""Plan + function -> one partitioned program.
+
+The captured program is evaluated again with a sharding constraint on every value, so that the partitioner has nothing left to
+guess: each elementary change of layout becomes the one collective that was planned. Operators keep their number in the name
+stack (`op123`), by which an audit finds them in the compiled program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from flowaware_core import versions
+from flowaware_core.graph.interpret import Body, interpret
+from flowaware_core.graph.layout import Layout, Step, steps
+from flowaware_core.graph.model import Constant, Graph, Operator
+from flowaware_core.graph.placement import OperatorPlacement, Placement, Result
+
+
+def sharding(layout: Layout, mesh: jax.sharding.Mesh) -> NamedSharding:
+    """A layout as JAX writes it."""
+    names = mesh.axis_names
+    return NamedSharding(mesh, PartitionSpec(*(tuple(names[axis] for axis in axes) or None for axes in layout)))
+
+
+def replay(graph: Graph, placement: Placement, mesh: jax.sharding.Mesh) -> Callable[..., list[Any]]:
+    """The program as a function of flattened inputs, every value constrained to its planned layout."""
+    backend = _Constrain(graph, mesh)
+
+    def run(*leaves: Any) -> list[Any]:
+        outputs = interpret(graph, placement, backend, leaves)
+        return [output.value if isinstance(output, Constant) else output for output in outputs]
+
+    return run
+
+
+class _Constrain:
+    """The backend whose values are JAX tracers."""
+
+    def __init__(self, graph: Graph, mesh: jax.sharding.Mesh):
+        self._tensors = graph.tensors
+        self._mesh = mesh
+        self._shardings: dict[Layout, NamedSharding] = {}
+
+    def _constrain(self, value: Any, tensor: int, layout: Layout) -> Any:
+        # Random keys cannot carry a constraint on every supported version.
+        if self._tensors[tensor].dtype == "key":
+            return value
+        if layout not in self._shardings:
+            self._shardings[layout] = sharding(layout, self._mesh)
+        return jax.lax.with_sharding_constraint(value, self._shardings[layout])
+
+    def constant(self, tensor: int, value: Any) -> Any:
+        del tensor
+        return value
+
+    def move(self, value: Any, tensor: int, source: Layout, step: Step, operator: Operator | None) -> Any:
+        del source
+        with jax.named_scope(f"op{operator.id}.operand" if operator else "carried"):
+            return self._constrain(value, tensor, step.layout)
+
+    def bind(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
+        del placement
+        plain = [value.value if isinstance(value, Constant) else value for value in values]
+        with jax.named_scope(f"op{operator.id}"):
+            return versions.bind(operator.equation, plain)
+
+    def settle(self, value: Any, tensor: int, operator: Operator, result: Result, target: Layout) -> Any:
+        with jax.named_scope(f"op{operator.id}"):
+            value = self._constrain(value, tensor, result.layout)
+            for step in steps(result.layout, target):
+                value = self._constrain(value, tensor, step.layout)
+        return value
+
+    def structured(self, operator: Operator, values: Sequence[Any], bodies: Sequence[Body]) -> list[Any]:
+        plain = [value.value if isinstance(value, Constant) else value for value in values]
+        with jax.named_scope(f"op{operator.id}"):
+            results = _STRUCTURED[operator.primitive](operator, plain, [_plain(body) for body in bodies])
+            return [self._keep(value, tensor) for value, tensor in zip(results, operator.results, strict=True)]
+
+    def _keep(self, value: Any, tensor: int) -> Any:
+        del tensor
+        return value
+
+
+def _plain(body: Body) -> Callable[[Sequence[Any]], list[Any]]:
+    """A body whose literal results are values."""
+    return lambda values: [output.value if isinstance(output, Constant) else output for output in body(values)]
+
+
+def _typed(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
+    """Literal results become arrays of the type that the loop carries."""
+    return [jax.lax.convert_element_type(v, a.dtype) if not hasattr(v, "aval") else v for v, a in zip(values, like, strict=True)]
+
+
+def _scan(operator: Operator, values: Sequence[Any], bodies: Sequence[Any]) -> list[Any]:
+    params = operator.equation.params
+    consts, carry = params["num_consts"], params["num_carry"]
+    avals = [variable.aval for variable in operator.equation.outvars]
+
+    def body(state: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        outputs = bodies[0]([*values[:consts], *state, *slices])
+        return _typed(outputs[:carry], avals[:carry]), outputs[carry:]
+
+    initial = _typed(values[consts : consts + carry], avals[:carry])
+    options = {"length": params["length"], "reverse": params["reverse"], "unroll": params["unroll"]}
+    final, stacked = jax.lax.scan(body, initial, list(values[consts + carry :]), **options)
+    return [*final, *stacked]
+
+
+def _while(operator: Operator, values: Sequence[Any], bodies: Sequence[Any]) -> list[Any]:
+    params = operator.equation.params
+    first, second = params["cond_nconsts"], params["body_nconsts"]
+    avals = [variable.aval for variable in operator.equation.outvars]
+    carry = _typed(values[first + second :], avals)
+    return jax.lax.while_loop(
+        lambda state: bodies[0]([*values[:first], *state])[0],
+        lambda state: _typed(bodies[1]([*values[first : first + second], *state]), avals),
+        carry,
+    )
+
+
+def _cond(operator: Operator, values: Sequence[Any], bodies: Sequence[Any]) -> list[Any]:
+    avals = [variable.aval for variable in operator.equation.outvars]
+    branches = [lambda *args, b=body: _typed(b(args), avals) for body in bodies]
+    return jax.lax.switch(values[0], branches, *values[1:])
+
+
+def _remat(operator: Operator, values: Sequence[Any], bodies: Sequence[Any]) -> list[Any]:
+    """Binds the same primitive with the constrained body, so that the compiler still keeps the recomputation apart."""
+    closed = jax.make_jaxpr(lambda *args: bodies[0](args))(*values)
+    return versions.bind_remat(operator.equation, closed, values)
+
+
+_STRUCTURED: dict[str, Callable[..., list[Any]]] = {"scan": _scan, "while": _while, "cond": _cond}
+_STRUCTURED |= dict.fromkeys(("checkpoint", "remat", "remat2"), _remat)

@@ -1,0 +1,160 @@
+"""The unified representation of a program: tensors, operators, sub-graphs, and the communication a plan adds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from flowaware_core.graph.rules import Rule
+
+Role = Literal["parameter", "state", "input", "constant", "activation", "output"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """One value of the program.
+
+    Attributes:
+        id: its position in `Graph.tensors`.
+        shape: sizes of its dimensions.
+        dtype: its numpy name; "key" stands for typed random keys.
+        itemsize: bytes of one element.
+        role: where it comes from: carried arguments are `state`, the others `input`.
+    """
+
+    id: int
+    shape: tuple[int, ...]
+    dtype: str
+    itemsize: int
+    role: Role
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Constant:
+    """A literal operand; `value` is what the primitive is bound with."""
+
+    value: Any
+
+
+Operand = int | Constant
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Subgraph:
+    """The body of a structured operator (scan, while, cond, remat): its tensors live in the same table as the outer ones.
+
+    Attributes:
+        kind: "body", "condition" or "branch".
+        operators: in execution order.
+        inputs: tensor of each body argument.
+        outputs: operand of each body result.
+        constants: tensors bound to values that the body closes over.
+        repeat: how often it runs for one run of its operator; 1 where nobody knows.
+    """
+
+    kind: str
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[Operand, ...]
+    constants: tuple[tuple[int, Any], ...]
+    repeat: int = 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Operator:
+    """One equation, after calls were flattened.
+
+    Attributes:
+        id: its number in `Graph.walk` order; plans refer to it.
+        primitive: its name.
+        operands: a tensor id or a literal per operand.
+        results: tensor ids.
+        rule: its factors.
+        flops: floating point operations of one run of the whole operator.
+        equation: the jaxpr equation that replaying binds.
+        subgraphs: bodies of a structured operator.
+        ties: pairs ((outer tensor, first dimension), inner tensor) that must share a layout; a scan's slices skip dimension 0.
+    """
+
+    id: int
+    primitive: str
+    operands: tuple[Operand, ...]
+    results: tuple[int, ...]
+    rule: Rule
+    flops: float
+    equation: Any
+    subgraphs: tuple[Subgraph, ...] = ()
+    ties: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Tensor ids among the operands."""
+        return tuple(operand for operand in self.operands if isinstance(operand, int))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Graph:
+    """A captured program.
+
+    Attributes:
+        tensors: all values, those of sub-graphs too.
+        operators: top-level operators in execution order.
+        inputs: tensor of each flattened argument leaf.
+        outputs: operand of each flattened result leaf.
+        constants: tensors bound to values that the function closes over.
+        carried: position of an input leaf -> position of the output leaf that replaces it.
+        batch: positions of input leaves with examples along dimension 0.
+        input_names: a readable path per input leaf.
+        in_tree, out_tree: how the leaves make up the arguments and the result.
+    """
+
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[Operand, ...]
+    constants: tuple[tuple[int, Any], ...]
+    carried: dict[int, int]
+    batch: tuple[int, ...]
+    input_names: tuple[str, ...]
+    in_tree: Any
+    out_tree: Any
+
+    def walk(self) -> Iterator[tuple[Operator, int]]:
+        """All operators, those of sub-graphs after their owner, each with the number of times it runs."""
+        yield from _walk(self.operators, 1)
+
+    @property
+    def num_operators(self) -> int:
+        return sum(1 for _ in self.walk())
+
+
+def _walk(operators: tuple[Operator, ...], times: int) -> Iterator[tuple[Operator, int]]:
+    for operator in operators:
+        yield operator, times
+        for subgraph in operator.subgraphs:
+            yield from _walk(subgraph.operators, times * subgraph.repeat)
+
+
+@dataclasses.dataclass(frozen=True)
+class Communication:
+    """One collective that a plan implies.
+
+    Attributes:
+        kind: "all-reduce", "all-gather", "reduce-scatter", "all-to-all" or "collective-permute".
+        bytes: what one device puts in, for one run.
+        axes: positions of the mesh axes it runs over.
+        times: how often it runs in a step.
+        operator: id of the operator it belongs to.
+    """
+
+    kind: str
+    bytes: int
+    axes: tuple[int, ...]
+    times: int = 1
+    operator: int = -1

@@ -1,0 +1,148 @@
+"""From the choices of a plan to the layout of every value: what the cost model prices and the executor constrains.
+
+A choice is one `Assignment` per group of tensors, per free operator, and per view. A view is the layout in which the free
+operators that read one tensor find it: gathered once, used several times (a sharded weight in the forward and the backward
+pass).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from flowaware_core.graph.layout import Layout, whole
+from flowaware_core.graph.model import Graph, Operator
+from flowaware_core.graph.rules import Dims
+from flowaware_core.graph.structure import Structure
+
+# Per mesh axis the logical dimension (of a group) or factor (of an operator) that it cuts, -1 for none.
+Assignment = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """Everything that a plan decides.
+
+    Attributes:
+        groups: an assignment of logical dimensions per group.
+        operators: free operator id -> an assignment of its factors.
+        views: tensor id -> an assignment of its group's logical dimensions.
+    """
+
+    groups: tuple[Assignment, ...]
+    operators: Mapping[int, Assignment]
+    views: Mapping[int, Assignment]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How an operator leaves one result: its layout, and the axes over which it is partial."""
+
+    layout: Layout
+    partial: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class OperatorPlacement:
+    """The layouts one operator runs with; None for a literal operand. A free operator reads its operands from their views."""
+
+    operands: tuple[Layout | None, ...]
+    results: tuple[Result, ...]
+    free: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """The layouts of the whole program.
+
+    Attributes:
+        tensors: where each tensor is kept.
+        views: tensor id -> where free operators read it, where that differs.
+        operators: per operator id; structured operators have none of their own.
+    """
+
+    tensors: tuple[Layout, ...]
+    views: Mapping[int, Layout]
+    operators: Mapping[int, OperatorPlacement]
+
+
+def place(graph: Graph, structure: Structure, choices: Choices) -> Placement:
+    """Spells a plan's choices out for every value."""
+    tensors = tuple(tensor_layout(structure, tensor.id, choices.groups) for tensor in graph.tensors)
+    views = {
+        tensor: group_layout(structure, tensor, assignment)
+        for tensor, assignment in choices.views.items()
+        if group_layout(structure, tensor, assignment) != tensors[tensor]
+    }
+    operators = {
+        operator.id: operator_placement(
+            operator, operator_assignment(operator, structure, choices, tensors), tensors, operator.id in choices.operators
+        )
+        for operator, _ in graph.walk()
+        if not operator.subgraphs
+    }
+    return Placement(tensors, views, operators)
+
+
+def group_layout(structure: Structure, tensor: int, assignment: Assignment) -> Layout:
+    """Layout of a tensor under an assignment of its group's logical dimensions."""
+    return _layout(structure.dims_of[tensor], assignment)
+
+
+def factor_layout(dims: Dims, assignment: Assignment) -> Layout:
+    """Layout of an operator's tensor under an assignment of factors; a merged dimension is cut by its major factor."""
+    return _layout([factors[0] if factors else -1 for factors in dims], assignment)
+
+
+def partial_axes(operator: Operator, assignment: Assignment) -> tuple[int, ...]:
+    """The axes that cut a factor which results do not show: they are left with partial results."""
+    factors = operator.rule.factors
+    return tuple(axis for axis, factor in enumerate(assignment) if factor >= 0 and factors[factor].kind == "reduce")
+
+
+def tensor_layout(structure: Structure, tensor: int, groups: Sequence[Assignment]) -> Layout:
+    group = structure.group_of[tensor]
+    dims = structure.dims_of[tensor]
+    return whole(len(dims)) if group < 0 else _layout(dims, groups[group])
+
+
+def operator_assignment(
+    operator: Operator, structure: Structure, choices: Choices, tensors: Sequence[Layout]
+) -> Assignment | None:
+    """The factors each axis cuts: chosen for a free operator, read off the tensor it follows otherwise."""
+    if operator.id in choices.operators:
+        return choices.operators[operator.id]
+    anchor = structure.anchored.get(operator.id, operator.results[0] if operator.results else None)
+    if anchor is None:
+        return None
+    layout = tensors[anchor]
+    sides = zip((*operator.operands, *operator.results), (*operator.rule.operands, *operator.rule.results), strict=True)
+    dims = next(dims for tensor, dims in sides if tensor == anchor)
+    count = 1 + max((axis for axes in layout for axis in axes), default=-1)
+    assignment = [-1] * count
+    for axes, factors in zip(layout, dims, strict=True):
+        for axis in axes:
+            assignment[axis] = factors[0]
+    return tuple(assignment)
+
+
+def operator_placement(
+    operator: Operator, assignment: Assignment | None, tensors: Sequence[Layout], free: bool
+) -> OperatorPlacement:
+    """Layouts of all operands and results under one assignment of factors."""
+    if assignment is None:
+        operands = tuple(tensors[t] if isinstance(t, int) else None for t in operator.operands)
+        return OperatorPlacement(operands, tuple(Result(tensors[t], ()) for t in operator.results))
+    partial = partial_axes(operator, assignment)
+    operands = tuple(
+        factor_layout(dims, assignment) if isinstance(operand, int) else None
+        for operand, dims in zip(operator.operands, operator.rule.operands, strict=True)
+    )
+    results = tuple(Result(factor_layout(dims, assignment), partial) for dims in operator.rule.results)
+    return OperatorPlacement(operands, results, free)
+
+
+def _layout(dims: Sequence[int], assignment: Assignment) -> Layout:
+    return tuple(
+        tuple(axis for axis, chosen in enumerate(assignment) if chosen == dim) if dim >= 0 else () for dim in dims
+    )
