@@ -54,4 +54,6 @@ class Task:
         count = len(self.args)
         for position in (*self.carried, *self.batch):
             if not 0 <= position < count:
-                raise ValueError(f"the task has {count} arguments, so carried and batch take 0 to {count - 1}; got {position}")
+                raise ValueError(
+                    f"the task has {count} arguments, so carried and batch take 0 to {count - 1}; got {position}"
+                )

@@ -91,7 +91,12 @@ def combine(
         return reshard(shape, itemsize, natural, target, sizes)
     size = math.prod(local_shape(shape, natural, sizes)) * itemsize
     chain = steps(natural, target)
-    if len(chain) == 1 and chain[0].kind == "slice" and set(partial) <= set(chain[0].axes) and _one_dimension(natural, target):
+    if (
+        len(chain) == 1
+        and chain[0].kind == "slice"
+        and set(partial) <= set(chain[0].axes)
+        and _one_dimension(natural, target)
+    ):
         return (Communication("reduce-scatter", size, partial),)
     return (Communication("all-reduce", size, partial), *reshard(shape, itemsize, natural, target, sizes))
 

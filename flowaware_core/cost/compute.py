@@ -9,18 +9,21 @@ is left after the compiler has fused them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowaware_core.cluster.model import Device
+from flowaware_core.graph.model import Operator, Tensor
 
 MATRIX_EFFICIENCY = 0.6
 FUSED_TRAFFIC = 0.35
 MATRIX_PRIMITIVES = ("dot_general", "conv_general_dilated")
 
 
-def matrix_seconds(flops: float, size: float, dtype: str, device: Device) -> float:
-    """Time of a matrix product or convolution of `flops` operations that touches `size` bytes."""
-    return max(flops / (device.flops_per_s(dtype) * MATRIX_EFFICIENCY), size / device.memory_bandwidth_bytes_per_s)
-
-
-def traffic_seconds(size: float, device: Device) -> float:
-    """Time of elementwise operators and reductions that touch `size` bytes before fusion."""
-    return FUSED_TRAFFIC * size / device.memory_bandwidth_bytes_per_s
+def seconds(operator: Operator, tensors: Sequence[Tensor], shards: int, device: Device) -> float:
+    """Time of one run of an operator of which every device does one of `shards` equal parts."""
+    size = sum(tensors[tensor].bytes for tensor in (*operator.inputs, *operator.results)) / shards
+    traffic = size / device.memory_bandwidth_bytes_per_s
+    if operator.primitive not in MATRIX_PRIMITIVES:
+        return FUSED_TRAFFIC * traffic
+    peak = device.flops_per_s(tensors[operator.results[0]].dtype) * MATRIX_EFFICIENCY
+    return max(operator.flops / shards / peak, traffic)

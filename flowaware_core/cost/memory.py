@@ -15,9 +15,28 @@ from flowaware_core.cost.trace import Buffer, Trace
 from flowaware_core.graph.rules import ELEMENTWISE
 
 # Loops that a compiler fuses with what reads them.
-FUSIBLE = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "iota", "rev", "transpose", "pad"}
+FUSIBLE = ELEMENTWISE | {
+    "broadcast_in_dim",
+    "reshape",
+    "squeeze",
+    "expand_dims",
+    "slice",
+    "iota",
+    "rev",
+    "transpose",
+    "pad",
+}
 # Loops that what they read is fused into.
-CONSUMING = FUSIBLE | {"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "argmax", "argmin"}
+CONSUMING = FUSIBLE | {
+    "reduce_sum",
+    "reduce_max",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_and",
+    "reduce_or",
+    "argmax",
+    "argmin",
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,8 @@ class Buffer:
         primitive: what made it ("input", a primitive's name, or a collective's kind).
         sources: the buffers it was made from.
         moment: when, counted in events.
+        tensor: the tensor it holds.
+        kept: whether it is the tensor in the layout it is kept in, not a copy in another one.
         depth: 0 outside loops.
     """
 
@@ -30,6 +32,8 @@ class Buffer:
     primitive: str
     sources: tuple[Buffer, ...]
     moment: int
+    tensor: int
+    kept: bool
     depth: int = 0
 
 
@@ -65,7 +69,8 @@ class _Recorder:
         value = self._tensors[tensor]
         size = math.prod(local_shape(value.shape, layout, self._sizes)) * value.itemsize
         real = tuple(source for source in sources if isinstance(source, Buffer))
-        made = Buffer(size, primitive, real, len(self.buffers), self._depth)
+        kept = layout == self._layouts[tensor]
+        made = Buffer(size, primitive, real, len(self.buffers), tensor, kept, self._depth)
         self.buffers.append(made)
         return made
 

@@ -93,7 +93,10 @@ def _plain(body: Body) -> Callable[[Sequence[Any]], list[Any]]:
 
 def _typed(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
     """Literal results become arrays of the type that the loop carries."""
-    return [jax.lax.convert_element_type(v, a.dtype) if not hasattr(v, "aval") else v for v, a in zip(values, like, strict=True)]
+    return [
+        jax.lax.convert_element_type(v, a.dtype) if not hasattr(v, "aval") else v
+        for v, a in zip(values, like, strict=True)
+    ]
 
 
 def _scan(operator: Operator, values: Sequence[Any], bodies: Sequence[Any]) -> list[Any]:

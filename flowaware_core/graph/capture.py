@@ -123,17 +123,24 @@ class _Tracer:
     ) -> tuple[Operator, ...]:
         closed = _closed(inner)
         scope: dict[Any, Operand] = dict(zip(closed.jaxpr.invars, operands, strict=True))
-        bound = tuple((variable, Constant(value)) for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True))
+        bound = tuple(
+            (variable, Constant(value)) for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
+        )
         scope.update(bound)
         operators = self.equations(closed.jaxpr, scope)
         for variable, atom in zip(equation.outvars, closed.jaxpr.outvars, strict=True):
             environment[variable] = self.read(scope, atom)
         return operators
 
-    def _operator(self, number: int, equation: Any, operands: tuple[Operand, ...], results: tuple[int, ...]) -> Operator:
+    def _operator(
+        self, number: int, equation: Any, operands: tuple[Operand, ...], results: tuple[int, ...]
+    ) -> Operator:
         name = equation.primitive.name
         build = _STRUCTURED.get(name) or (_remat if name in _REMAT else None)
-        shapes = [tuple(atom.aval.shape) for atom in equation.invars], [self.tensors[result].shape for result in results]
+        shapes = (
+            [tuple(atom.aval.shape) for atom in equation.invars],
+            [self.tensors[result].shape for result in results],
+        )
         if build is not None:
             subgraphs, ties = build(self, equation.params, operands, results)
             nothing = Rule((), tuple(((),) * len(s) for s in shapes[0]), tuple(((),) * len(s) for s in shapes[1]))
@@ -159,7 +166,9 @@ def _tie(pairs: Sequence[tuple[Operand, Operand]], skip: int = 0) -> Ties:
     return [(outer, inner, skip) for outer, inner in pairs if isinstance(outer, int) and isinstance(inner, int)]
 
 
-def _scan(tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...], results: tuple[int, ...]) -> Structured:
+def _scan(
+    tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...], results: tuple[int, ...]
+) -> Structured:
     body = tracer.body("body", params["jaxpr"], repeat=max(1, int(params["length"])))
     consts, carry = params["num_consts"], params["num_carry"]
     whole = consts + carry
@@ -172,7 +181,9 @@ def _scan(tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...]
     return (body,), ties
 
 
-def _while(tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...], results: tuple[int, ...]) -> Structured:
+def _while(
+    tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...], results: tuple[int, ...]
+) -> Structured:
     condition = tracer.body("condition", params["cond_jaxpr"])
     body = tracer.body("body", params["body_jaxpr"])
     first, second = params["cond_nconsts"], params["body_nconsts"]
@@ -186,7 +197,9 @@ def _while(tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...
     return (condition, body), ties
 
 
-def _cond(tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...], results: tuple[int, ...]) -> Structured:
+def _cond(
+    tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...], results: tuple[int, ...]
+) -> Structured:
     branches = tuple(tracer.body("branch", branch) for branch in params["branches"])
     ties: Ties = []
     for branch in branches:
@@ -195,9 +208,13 @@ def _cond(tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...]
     return branches, ties
 
 
-def _remat(tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...], results: tuple[int, ...]) -> Structured:
+def _remat(
+    tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...], results: tuple[int, ...]
+) -> Structured:
     body = tracer.body("body", params["jaxpr"])
-    return (body,), _tie(list(zip(operands, body.inputs, strict=True))) + _tie(list(zip(results, body.outputs, strict=True)))
+    return (body,), _tie(list(zip(operands, body.inputs, strict=True))) + _tie(
+        list(zip(results, body.outputs, strict=True))
+    )
 
 
 _STRUCTURED: dict[str, Callable[..., Structured]] = {"scan": _scan, "while": _while, "cond": _cond}

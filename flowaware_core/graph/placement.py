@@ -76,7 +76,10 @@ def place(graph: Graph, structure: Structure, choices: Choices) -> Placement:
     }
     operators = {
         operator.id: operator_placement(
-            operator, operator_assignment(operator, structure, choices, tensors), tensors, operator.id in choices.operators
+            operator,
+            operator_assignment(operator, structure, choices, tensors),
+            tensors,
+            operator.id in choices.operators,
         )
         for operator, _ in graph.walk()
         if not operator.subgraphs

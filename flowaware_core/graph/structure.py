@@ -119,7 +119,9 @@ def _tie_operator(ties: _Ties, operator: Operator) -> bool:
     place = {factors[0]: dim for dim, factors in enumerate(reference_dims) if factors}
     pairs = []
     for tensor, dims in tensors_of(operator):
-        matching = [(dim, place[factors[0]]) for dim, factors in enumerate(dims) if factors and ties.above_one(tensor, dim)]
+        matching = [
+            (dim, place[factors[0]]) for dim, factors in enumerate(dims) if factors and ties.above_one(tensor, dim)
+        ]
         if tensor != reference and matching:
             pairs.append((tensor, matching))
     if not all(ties.compatible(tensor, reference, matching) for tensor, matching in pairs):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from flowaware_core.cluster.model import Device
 from flowaware_core.cost import communication, compute
 from flowaware_core.graph.layout import Layout
 from flowaware_core.graph.model import Graph, Operator
-from flowaware_core.graph.placement import Assignment, Choices, factor_layout, group_layout, partial_axes
+from flowaware_core.graph.placement import Assignment, Choices, partial_axes
 from flowaware_core.graph.rules import Dims
 from flowaware_core.graph.structure import Structure, tensors_of
 from flowaware_core.search.space import group_assignments, operator_assignments
@@ -56,7 +56,11 @@ class Nodes:
 
     def labelling(self, choices: Choices) -> np.ndarray | None:
         """The labels of given choices; None where one of them is not among the nodes' labels."""
-        wanted = [*choices.groups, *(choices.operators[o] for o in self.operators), *(choices.views[v] for v in self.views)]
+        wanted = [
+            *choices.groups,
+            *(choices.operators[o] for o in self.operators),
+            *(choices.views[v] for v in self.views),
+        ]
         try:
             return np.array([options.index(w) for options, w in zip(self.labels, wanted, strict=True)], dtype=np.int64)
         except ValueError:
@@ -149,13 +153,7 @@ class _Pricing:
             node = self.structure.group_of[anchor] if anchor >= 0 else -1
             if node < 0:
                 return
-        size = sum(tensors[t].bytes for t in (*operator.inputs, *operator.results))
-        shards = self._shards(node)
-        if operator.primitive in compute.MATRIX_PRIMITIVES:
-            dtype = tensors[operator.results[0]].dtype
-            whole = [compute.matrix_seconds(operator.flops / n, size / n, dtype, self.device) for n in shards]
-        else:
-            whole = [compute.traffic_seconds(size / n, self.device) for n in shards]
+        whole = [compute.seconds(operator, tensors, shards, self.device) for shards in self._shards(node)]
         self.node_costs[node] += times * np.array(whole)
 
     def _shards(self, node: int) -> list[int]:
@@ -288,5 +286,3 @@ class _Side:
             tuple(tuple(i for i, chosen in enumerate(label) if chosen == dim) if dim >= 0 else () for dim in self.dims)
             for label in self.labels
         ]
-
-

@@ -26,7 +26,10 @@ def assignments(lengths: Sequence[int], shardable: Sequence[bool], sizes: Sequen
     ]
     found = []
     for assignment in itertools.product(*choices):
-        cuts = [math.prod(size for size, chosen in zip(sizes, assignment, strict=True) if chosen == dim) for dim in range(len(lengths))]
+        cuts = [
+            math.prod(size for size, chosen in zip(sizes, assignment, strict=True) if chosen == dim)
+            for dim in range(len(lengths))
+        ]
         if all(length % cut == 0 for length, cut in zip(lengths, cuts, strict=True)):
             found.append(assignment)
     return tuple(found)

@@ -1,14 +1,14 @@
 """The plans people write by hand, as restrictions of the search space: they are its baselines and seed it.
 
-    data     every device holds the whole state; examples are spread over all devices.
-    fsdp     as data, and the state is spread too: every large tensor along its longest dimension over all devices.
-    tensor   weights are cut along channels over the innermost axis; examples are spread over the others.
+data     every device holds the whole state; examples are spread over all devices.
+fsdp     as data, and the state is spread too: every large tensor along its longest dimension over all devices.
+tensor   weights are cut along channels over the innermost axis; examples are spread over the others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+
 
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.graph.model import Graph, Operator
@@ -114,6 +114,3 @@ def _batch_factors(operator: Operator, structure: Structure, batch: frozenset[in
                 if operator.rule.factors[factors[0]].shardable:
                     found.add(factors[0])
     return frozenset(found)
-
-
-TEMPLATES: Mapping[str, Callable[[Graph, Structure, Mesh], Restriction]] = {"data": data, "fsdp": fsdp, "tensor": tensor}

@@ -1,0 +1,342 @@
+"""The verbs: `plan` a task for a cluster, `apply` a plan to a task, `resize` a plan to fewer devices, `audit` what was compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from flowaware_core import versions
+from flowaware_core.cluster.mesh import Axis, Mesh
+from flowaware_core.cluster.model import GIB, Cluster, Device
+from flowaware_core.cost.estimate import Estimate, estimate
+from flowaware_core.execute import spmd
+from flowaware_core.explain import describe
+from flowaware_core.graph.placement import Choices, Placement, place
+from flowaware_core.graph.structure import Structure
+from flowaware_core.plan import Alternative, Plan, Predicted, decode, encode
+from flowaware_core.program import Program
+from flowaware_core.search.operators import Candidate
+from flowaware_core.search.strategies import STRATEGIES, candidates
+from flowaware_core.search.templates import batch_classes
+from flowaware_core.task import Task, abstract
+
+
+class DoesNotFit(Exception):
+    """No plan fits in the memory of the devices; the sentence says how much is missing and the nearest thing that fits."""
+
+
+def plan(
+    task: Task | Callable[..., Any],
+    cluster: Cluster | Sequence[Any],
+    *rest: Any,
+    strategy: str = "auto",
+) -> Plan:
+    """Finds how to split a task over a cluster.
+
+    Args:
+        task: what to run. A bare function is accepted too: `plan(step, args, cluster)`, where an argument whose leaves equal those
+            of a result is taken as carried from call to call.
+        cluster: the devices.
+        strategy: "auto" searches; "data", "fsdp" and "tensor" are hand-written baselines.
+
+    Returns:
+        the plan, with predictions of its time, memory and collectives.
+
+    Raises:
+        DoesNotFit: no plan of this strategy fits in memory.
+        ValueError: unknown strategy.
+    """
+    if not isinstance(task, Task):
+        task, cluster = _bare(task, cluster), rest[0]
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy={strategy!r}; allowed are {', '.join(STRATEGIES)}")
+    assert isinstance(cluster, Cluster)
+    program = Program.of(task)
+    begin = time.perf_counter()
+    found = candidates(program.graph, program.structure, cluster, strategy)
+    spent = time.perf_counter() - begin
+    best = found[0]
+    if not best.fits:
+        raise DoesNotFit(_shortfall(program, cluster, best))
+    seconds = {"capture": program.capture_s, "analyse": program.analyse_s, "search": spent}
+    alternatives = tuple(_alternative(candidate) for candidate in found[1:])
+    return _plan(program, cluster.name, cluster.device, strategy, best, seconds, alternatives)
+
+
+def resize(original: Plan, task: Task, axes: Mapping[str, int]) -> Plan:
+    """The same choices on a mesh with other axis sizes and for a task with another batch: what a rehearsal runs.
+
+    Args:
+        original: the plan whose choices are kept.
+        task: the same program with sizes that the smaller mesh divides.
+        axes: axis name -> new size; the others keep theirs.
+
+    Raises:
+        ValueError: another program, an unknown axis, or a dimension that the axes on it do not divide.
+    """
+    program = Program.of(task)
+    _same_program(original, program)
+    mesh = _mesh(original).resized(axes)
+    choices = _choices(original, program)
+    device = _device(original)
+    placed = _placed(program, choices, mesh)
+    candidate = Candidate(
+        original.requested, mesh, choices, estimate(program.graph, placed, mesh, device), device.usable_bytes
+    )
+    seconds = {"capture": program.capture_s, "analyse": program.analyse_s, "search": 0.0}
+    return _plan(program, original.cluster, device, original.requested, candidate, seconds, ())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """A task split as planned: call it like the task's function.
+
+    Attributes:
+        mesh: the devices.
+        in_shardings, out_shardings: as the task's arguments and results, a `NamedSharding` per leaf.
+        task: what is run.
+        jitted: the function under `jax.jit`.
+    """
+
+    mesh: jax.sharding.Mesh
+    in_shardings: tuple[Any, ...]
+    out_shardings: Any
+    task: Task
+    jitted: Any
+
+    def __call__(self, *args: Any) -> Any:
+        return self.jitted(*args)
+
+    def lower(self) -> jax.stages.Lowered:
+        """The program for abstract arguments; makes no array."""
+        return self.jitted.lower(*self.task.args)
+
+    def compile(self) -> jax.stages.Compiled:
+        """Compiles ahead of time, from abstract arguments."""
+        platform = self.mesh.devices.flat[0].platform
+        return self.lower().compile(compiler_options=versions.compiler_options(platform))
+
+
+def apply(
+    plan: Plan, task: Task | Callable[..., Any], args: Sequence[Any] = (), devices: Sequence[Any] | None = None
+) -> Step:
+    """Makes the split function that a plan describes.
+
+    Args:
+        plan: made for this task, perhaps on another machine.
+        task: the task, or the bare function with its `args`.
+        devices: as many as the plan has, in the order of its mesh; the first of `jax.devices()` if not given.
+
+    Raises:
+        ValueError: the plan is for another program, or there are too few devices.
+    """
+    if not isinstance(task, Task):
+        task = _bare(task, args)
+    program = Program.of(task)
+    _same_program(plan, program)
+    available = list(jax.devices() if devices is None else devices)
+    if len(available) < plan.num_devices:
+        raise ValueError(
+            f"the plan needs {plan.num_devices} devices and {len(available)} are here; resize the plan or emulate devices"
+        )
+    mesh = _mesh(plan)
+    placed = _placed(program, _choices(plan, program), mesh)
+    real = versions.mesh(np.array(available[: plan.num_devices]).reshape(mesh.sizes), mesh.names)
+    return _step(program, placed, real)
+
+
+def _step(program: Program, placed: Placement, mesh: jax.sharding.Mesh) -> Step:
+    graph, task = program.graph, program.task
+    run = spmd.replay(graph, placed, mesh)
+
+    def step(*args: Any) -> Any:
+        return jax.tree.unflatten(graph.out_tree, run(*jax.tree.leaves(args)))
+
+    inputs = [spmd.sharding(placed.tensors[tensor], mesh) for tensor in graph.inputs]
+    outputs = [
+        spmd.sharding(placed.tensors[output] if isinstance(output, int) else (), mesh) for output in graph.outputs
+    ]
+    for index, output in graph.carried.items():
+        outputs[output] = inputs[index]
+    in_shardings = jax.tree.unflatten(graph.in_tree, inputs)
+    out_shardings = jax.tree.unflatten(graph.out_tree, outputs)
+    jitted = jax.jit(
+        step, in_shardings=in_shardings, out_shardings=out_shardings, donate_argnums=tuple(sorted(task.carried))
+    )
+    return Step(mesh, in_shardings, out_shardings, task, jitted)
+
+
+def _bare(function: Callable[..., Any], args: Any) -> Task:
+    """A task of which nothing is said: arguments whose leaves equal those of a result are carried."""
+    arguments = tuple(abstract(argument) for argument in args)
+    returned = jax.eval_shape(function, *arguments)
+    results = returned if isinstance(returned, tuple) else (returned,)
+    carried: dict[int, int] = {}
+    for position, argument in enumerate(arguments):
+        for index, result in enumerate(results):
+            same = jax.tree.structure(argument) == jax.tree.structure(result) and jax.tree.leaves(argument)
+            if same and index not in carried.values() and _equal_leaves(argument, result):
+                carried[position] = index
+                break
+    return Task(function, arguments, carried=carried, name=getattr(function, "__name__", "task"))
+
+
+def _equal_leaves(one: Any, other: Any) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
+
+
+def _plan(
+    program: Program,
+    cluster: str,
+    device: Device,
+    requested: str,
+    candidate: Candidate,
+    seconds: Mapping[str, float],
+    alternatives: tuple[Alternative, ...],
+) -> Plan:
+    mesh, choices, found = candidate.mesh, candidate.choices, candidate.estimate
+    return Plan(
+        task=program.task.name,
+        cluster=cluster,
+        device={**dataclasses.asdict(device), "usable_bytes": device.usable_bytes},
+        requested=requested,
+        strategy=sentence(program, candidate),
+        axes=dict(zip(mesh.names, mesh.sizes, strict=True)),
+        links={
+            axis.name: {"bandwidth_bytes_per_s": axis.bandwidth_bytes_per_s, "latency_s": axis.latency_s}
+            for axis in mesh.axes
+        },
+        choices={
+            "groups": encode(dict(enumerate(choices.groups)), mesh.names),
+            "operators": encode(choices.operators, mesh.names),
+            "views": encode(choices.views, mesh.names),
+        },
+        fingerprint=program.fingerprint,
+        operators=program.graph.num_operators,
+        seconds=dict(seconds),
+        predicted=_predicted(found),
+        gap=None,
+        alternatives=alternatives,
+    )
+
+
+def _predicted(found: Estimate) -> Predicted:
+    memory = {**dataclasses.asdict(found.usage), "total": found.usage.total}
+    return Predicted(found.step_s, found.compute_s, found.communication_s, found.flops, memory, found.collectives)
+
+
+def _alternative(candidate: Candidate) -> Alternative:
+    axes = dict(zip(candidate.mesh.names, candidate.mesh.sizes, strict=True))
+    found = candidate.estimate
+    return Alternative(candidate.strategy, axes, found.step_s, found.usage.total, candidate.fits)
+
+
+def sentence(program: Program, candidate: Candidate) -> str:
+    """What is split over what: the examples, the state, and the widths of what lies between."""
+    graph, structure, mesh, choices = program.graph, program.structure, candidate.mesh, candidate.choices
+    placed = place(graph, structure, choices)
+    batch = batch_classes(graph, structure)
+    parts = []
+    examples, widths = _activation_axes(structure, choices, batch, len(mesh.axes))
+    if examples:
+        parts.append("examples over " + _names(mesh, examples))
+    state = [graph.inputs[index] for index in graph.carried]
+    whole = sum(graph.tensors[t].bytes for t in state)
+    for axis in range(len(mesh.axes)):
+        cut = sum(graph.tensors[t].bytes for t in state if any(axis in axes for axes in placed.tensors[t]))
+        if cut:
+            parts.append(f"{100 * cut / whole:.0f} % of the state over {mesh.names[axis]}")
+    if widths:
+        parts.append("other dimensions of activations over " + _names(mesh, widths))
+    return "; ".join(parts) if parts else "everything on every device"
+
+
+def _activation_axes(
+    structure: Structure, choices: Choices, batch: frozenset[int], count: int
+) -> tuple[list[int], list[int]]:
+    """Axes that cut examples in most of the memory of batched tensors, and axes that cut something else in them."""
+    examples, others = [0.0] * count, [0.0] * count
+    total = 0.0
+    for index, group in enumerate(structure.groups):
+        if not any(c in batch for c in structure.classes[index]):
+            continue
+        weight = float(np.prod(group.sizes)) * len(group.members)
+        total += weight
+        for axis, dim in enumerate(choices.groups[index]):
+            if dim >= 0:
+                (examples if structure.classes[index][dim] in batch else others)[axis] += weight
+    return (
+        [axis for axis in range(count) if examples[axis] > 0.5 * total],
+        [axis for axis in range(count) if others[axis] > 0.05 * total],
+    )
+
+
+def _names(mesh: Mesh, axes: Sequence[int]) -> str:
+    return " x ".join(f"{mesh.names[axis]} ({mesh.sizes[axis]})" for axis in axes)
+
+
+def _shortfall(program: Program, cluster: Cluster, best: Candidate) -> str:
+    """How much is missing, and the nearest cluster on which the same strategy fits."""
+    needed, usable = best.estimate.usage.total, cluster.device.usable_bytes
+    text = (
+        f"{program.task.name} does not fit on {cluster.name}: the leanest plan found ({best.strategy}) needs {needed / GIB:.2f} GiB"
+        f" a device and {usable / GIB:.2f} GiB are usable"
+    )
+    outer = cluster.levels[0]
+    for factor in (2, 4, 8):
+        levels = (dataclasses.replace(outer, size=outer.size * factor), *cluster.levels[1:])
+        larger = dataclasses.replace(cluster, levels=levels)
+        if candidates(program.graph, program.structure, larger, best.strategy)[0].fits:
+            return f"{text}. It would fit on {outer.size * factor} {outer.name}s instead of {outer.size}"
+    memory = needed / cluster.device.usable_fraction / GIB
+    return f"{text}. It would fit on devices with {memory:.1f} GiB of memory; a smaller batch needs less"
+
+
+def _same_program(plan: Plan, program: Program) -> None:
+    if plan.fingerprint != program.fingerprint:
+        raise ValueError(
+            f"the plan is for program {plan.fingerprint} and this task is program {program.fingerprint}: "
+            "the model, the optimizer or the version of jax changed; plan again"
+        )
+
+
+def _mesh(plan: Plan) -> Mesh:
+    return Mesh(tuple(Axis(name, size, **plan.links[name]) for name, size in plan.axes.items()))
+
+
+def _device(plan: Plan) -> Device:
+    return Device(**{key: value for key, value in plan.device.items() if key != "usable_bytes"})
+
+
+def _choices(plan: Plan, program: Program) -> Choices:
+    names = tuple(plan.axes)
+    groups = decode(plan.choices["groups"], names)
+    count = len(program.structure.groups)
+    if sorted(groups) != list(range(count)):
+        raise ValueError(f"the plan describes {len(groups)} groups of tensors and this program has {count}; plan again")
+    return Choices(
+        tuple(groups[index] for index in range(count)),
+        decode(plan.choices["operators"], names),
+        decode(plan.choices["views"], names),
+    )
+
+
+def _placed(program: Program, choices: Choices, mesh: Mesh) -> Placement:
+    for index, (group, assignment) in enumerate(zip(program.structure.groups, choices.groups, strict=True)):
+        for dim, length in enumerate(group.sizes):
+            cut = int(np.prod([size for size, chosen in zip(mesh.sizes, assignment, strict=True) if chosen == dim]))
+            if length % cut:
+                raise ValueError(
+                    f"dimension {dim} of group {index}, {length} long, does not divide into {cut} parts; "
+                    f"choose sizes that the mesh {dict(zip(mesh.names, mesh.sizes, strict=True))} divides"
+                )
+    return place(program.graph, program.structure, choices)
+
+
+__all__ = ["STRATEGIES", "DoesNotFit", "Step", "apply", "describe", "plan", "resize"]

@@ -1,0 +1,126 @@
+"""What XLA really compiled, held against what the plan predicted.
+
+Bytes are those that one device puts in, times loop trip counts. A kind passes within `BYTES_TOLERANCE` of the prediction or within
+`BYTES_FLOOR` bytes of it, and a kind that was not predicted may hold at most `STRAY_SHARE` of all bytes. Memory passes within
+`MEMORY_TOLERANCE`; it is None where the compiling backend's memory says nothing about the target.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any
+
+import jax
+
+from flowaware_core import hlo, versions
+from flowaware_core.explain import GIB, size
+from flowaware_core.plan import Plan
+
+BYTES_TOLERANCE = 0.10
+BYTES_FLOOR = 64 * 1024
+STRAY_SHARE = 0.01
+MEMORY_TOLERANCE = 0.15
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """Prediction and compilation side by side.
+
+    Attributes:
+        target: the cluster planned for.
+        backend: the platform that compiled.
+        devices: number of devices compiled for.
+        collectives: kind -> {"predicted": {count, bytes}, "compiled": {count, bytes}}.
+        memory: {"predicted": bytes, "compiled": bytes or None} of one device.
+        flops: likewise for one device and one step.
+        findings: what is off, a sentence each; empty when all is well.
+        notes: what was read differently from how it is written, such as a rewritten reduce-scatter.
+    """
+
+    target: str
+    backend: str
+    devices: int
+    collectives: dict[str, dict[str, dict[str, int]]]
+    memory: dict[str, int | None]
+    flops: dict[str, float | None]
+    findings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract's audit.json."""
+        return {**dataclasses.asdict(self), "findings": list(self.findings), "notes": list(self.notes), "ok": self.ok}
+
+    def describe(self) -> str:
+        """A few lines for a person."""
+        lines = [f"Audit: compiled for {self.devices} {self.backend} devices, held against the plan for {self.target}"]
+        for kind, sides in self.collectives.items():
+            predicted, compiled = sides["predicted"], sides["compiled"]
+            lines.append(
+                f"  {kind:<20} predicted {predicted['count']:>5} with {size(predicted['bytes']):>11}"
+                f"   compiled {compiled['count']:>5} with {size(compiled['bytes']):>11}"
+            )
+        predicted_memory, compiled_memory = self.memory["predicted"], self.memory["compiled"]
+        shown = "not known" if compiled_memory is None else f"{compiled_memory / GIB:.2f} GiB"
+        lines.append(f"  memory of one device predicted {(predicted_memory or 0) / GIB:.2f} GiB   compiled {shown}")
+        lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  off: {finding}" for finding in self.findings]
+        lines.append("  audit passed" if self.ok else "  AUDIT FAILED: the prediction and the compiled program differ")
+        return "\n".join(lines)
+
+
+def audit(compiled: jax.stages.Compiled, plan: Plan) -> Audit:
+    """Reads a compiled program and holds it against the plan's prediction, which was made before compiling."""
+    module = hlo.parse(compiled.as_text())
+    found = hlo.collectives(module, plan.num_devices)
+    counted: dict[str, dict[str, int]] = collections.defaultdict(lambda: {"count": 0, "bytes": 0})
+    notes = []
+    for collective in found:
+        times = 1 if collective.count is None else collective.count
+        counted[collective.kind]["count"] += times
+        counted[collective.kind]["bytes"] += times * collective.bytes
+    unknown = sum(collective.count is None for collective in found)
+    rewritten = sum(collective.rewritten for collective in found)
+    if rewritten:
+        notes.append(
+            f"{rewritten} all-reduces whose result is cut at once are counted as the reduce-scatters they become on the target"
+        )
+    if unknown:
+        notes.append(f"{unknown} collectives in loops with an unknown number of trips are counted once")
+    predicted = plan.predicted.collectives
+    nothing = {"count": 0, "bytes": 0}
+    sides = {
+        kind: {"predicted": dict(predicted.get(kind, nothing)), "compiled": dict(counted.get(kind, nothing))}
+        for kind in hlo.KINDS
+        if kind in predicted or kind in counted
+    }
+    held = versions.memory(compiled)
+    memory = {"predicted": plan.predicted.memory["total"], "compiled": None if held is None else held.total}
+    flops = {"predicted": plan.predicted.flops, "compiled": hlo.flops(module)}
+    findings = (*_collective_findings(sides), *_memory_findings(memory))
+    backend = compiled.runtime_executable().client.platform if hasattr(compiled, "runtime_executable") else "unknown"
+    return Audit(plan.cluster, backend, plan.num_devices, sides, memory, flops, findings, tuple(notes))
+
+
+def _collective_findings(sides: dict[str, dict[str, dict[str, int]]]) -> list[str]:
+    total = sum(entry["compiled"]["bytes"] for entry in sides.values())
+    findings = []
+    for kind, entry in sides.items():
+        predicted, compiled = entry["predicted"]["bytes"], entry["compiled"]["bytes"]
+        if not entry["predicted"]["count"]:
+            if compiled > max(STRAY_SHARE * total, BYTES_FLOOR):
+                findings.append(f"{kind}: {size(compiled)} compiled, none predicted")
+        elif abs(predicted - compiled) > max(BYTES_TOLERANCE * compiled, BYTES_FLOOR):
+            findings.append(f"{kind}: {size(predicted)} predicted, {size(compiled)} compiled")
+    return findings
+
+
+def _memory_findings(memory: dict[str, int | None]) -> list[str]:
+    predicted, compiled = memory["predicted"], memory["compiled"]
+    if predicted is None or compiled is None or abs(predicted - compiled) <= MEMORY_TOLERANCE * compiled:
+        return []
+    return [f"memory: {predicted / GIB:.3f} GiB predicted, {compiled / GIB:.3f} GiB compiled"]

@@ -1,0 +1,61 @@
+"""What a placed program costs: time, collectives and memory of one step on one device."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from flowaware_core.cluster.mesh import Mesh
+from flowaware_core.cluster.model import Device
+from flowaware_core.cost import communication, compute, memory
+from flowaware_core.cost.trace import Trace, trace
+from flowaware_core.graph.layout import axes_of
+from flowaware_core.graph.model import Graph, Operator
+from flowaware_core.graph.placement import Placement
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimate:
+    """Seconds and floating point operations of one step, memory, and the trace both were read from."""
+
+    compute_s: float
+    communication_s: float
+    flops: float
+    usage: memory.Usage
+    trace: Trace
+
+    @property
+    def step_s(self) -> float:
+        """Nothing is assumed to overlap."""
+        return self.compute_s + self.communication_s
+
+    @property
+    def collectives(self) -> dict[str, dict[str, int]]:
+        """Kind -> number of collectives and bytes that one device puts in, loops counted."""
+        found: dict[str, dict[str, int]] = {}
+        for move in self.trace.communications:
+            entry = found.setdefault(move.kind, {"count": 0, "bytes": 0})
+            entry["count"] += move.times
+            entry["bytes"] += move.times * move.bytes
+        return dict(sorted(found.items()))
+
+
+def estimate(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> Estimate:
+    """Prices a placed program."""
+    played = trace(graph, placement, mesh.sizes)
+    moves = sum(m.times * communication.seconds(m.kind, m.bytes, m.axes, mesh) for m in played.communications)
+    work = flops = 0.0
+    for operator, times in graph.walk():
+        if not operator.subgraphs:
+            shards = _shards(operator, placement, mesh)
+            work += times * compute.seconds(operator, graph.tensors, shards, device)
+            flops += times * operator.flops / shards
+    return Estimate(work, moves, flops, memory.usage(played, graph.carried), played)
+
+
+def _shards(operator: Operator, placement: Placement, mesh: Mesh) -> int:
+    """Into how many different parts the operator is cut: over all axes that any of its tensors is cut along."""
+    chosen = placement.operators[operator.id]
+    axes = {axis for layout in chosen.operands if layout for axis in axes_of(layout)}
+    axes |= {axis for result in chosen.results for axis in axes_of(result.layout)}
+    return math.prod(mesh.sizes[axis] for axis in axes)
