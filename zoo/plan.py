@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import jax
 
+import flowaware_core as fa
 from zoo.config import Config, compose
 from zoo.errors import DONE, exit_code
 from zoo.runtime import devices
@@ -48,7 +49,7 @@ def plan(config: Config, machine: Machine, argv: Sequence[str]) -> None:
     level = "audited" if config.audit else "predicted"
     facts = environment(words.command("zoo.plan", argv), level, jax.devices() if config.audit else (), {})
     program.write_plan(folder, config, found, facts)
-    print(found.describe(), flush=True)
+    print(fa.describe(found), flush=True)
     if config.audit:
         program.audited(program.compiled(found, task, jax.devices(), print), folder, print)
     print(f"written to {folder.path}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 
+import flowaware_core as fa
 from zoo.config import Config, compose
 from zoo.errors import DONE, exit_code
 from zoo.runtime import devices, launcher, processes
@@ -61,7 +62,7 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
     changed = rehearsal.changes(full, small)
     facts = environment(words.command("zoo.train", argv), job.level, jax.devices(), {"rehearsal": changed})
     program.write_plan(job.folder, config, plan, facts)
-    job.say(plan.describe())
+    job.say(fa.describe(plan))
     ready = program.compiled(plan, job.task, program.spread(jax.devices(), full.num_devices), job.say)
     program.audited(ready, job.folder, job.say)
     if job.rehearses:
@@ -86,7 +87,7 @@ def rehearsed_sizes(job: Job, full: Sizes) -> Sizes:
 def shrunk(job: Job, full: Program, small: Sizes) -> Program:
     """The same plan with smaller axes and batch, compiled on its own."""
     task = job.recipe.task(small.global_batch)
-    plan = full.plan.resized(axes=small.axes, task=task)
+    plan = fa.resize(full.plan, task, axes=small.axes)
     return program.compiled(plan, task, program.spread(jax.devices(), small.num_devices), job.say)
 
 
