@@ -1,0 +1,33 @@
+"""Every model of the zoo by name: a literal table, resolved on demand."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+from zoo.errors import UserError
+
+# name -> "module:attribute"; the name is the folder below zoo/models.
+MODELS = {
+    "resnet": "zoo.models.resnet.model:ResNet",
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names of all models, sorted."""
+    return tuple(sorted(MODELS))
+
+
+def resolve(name: str) -> Any:
+    """Imports a model by its name.
+
+    Raises:
+        UserError: there is no model of that name; the text lists the names and the nearest one.
+    """
+    if name not in MODELS:
+        nearest = difflib.get_close_matches(name, MODELS, n=1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise UserError(f"model={name!r} is not known; known are {', '.join(names())}{hint}")
+    module, attribute = MODELS[name].split(":")
+    return getattr(importlib.import_module(module), attribute)
