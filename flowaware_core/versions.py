@@ -6,6 +6,7 @@ Read `Jaxpr`, `ClosedJaxpr`, `JaxprEqn`, `Literal`, `Var`, `DropVar`, `Primitive
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ __all__ = [
     "bind",
     "bind_remat",
     "compiler_options",
+    "complete_coordination_client",
     "cost",
     "jaxpr_as_fun",
     "memory",
@@ -97,6 +99,19 @@ def use_partitionable_random_numbers() -> None:
     Call before tracing: a jaxpr remembers the scheme it was traced with. On 0.4.34 this changes which numbers a key gives.
     """
     jax.config.update("jax_threefry_partitionable", True)
+
+
+def complete_coordination_client() -> None:
+    """Gives 0.4.34's client of the coordination service the question `key_value_try_get`: a value, at once or an error.
+
+    Newer libraries of checkpoints ask it as soon as there is more than one process.
+    """
+    try:
+        client: Any = importlib.import_module("jaxlib.xla_extension").DistributedRuntimeClient
+    except ImportError:  # its address in 0.4.34; newer ones answer the question
+        return
+    if not hasattr(client, "key_value_try_get"):
+        client.key_value_try_get = lambda self, key: self.blocking_key_value_get(key, 50)  # ms
 
 
 @dataclasses.dataclass(frozen=True)

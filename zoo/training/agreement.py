@@ -22,7 +22,7 @@ def smallest(value: int) -> int:
 
 @contextlib.contextmanager
 def all_or_none(what: str) -> Iterator[None]:
-    """The body succeeds on all processes or raises on all: none goes on alone into a barrier that the others never reach."""
+    """The body succeeds on all processes or raises on all: none waits alone at a barrier for the others."""
     error: Exception | None = None
     try:
         yield

@@ -7,19 +7,19 @@ Each array is a Zarr array of its name in the key-value store of the directory, 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from flowaware_core import versions
 from zoo.training.leaves import Wanted
 
-# The coordinator of jaxlib 0.4.34 refuses a barrier whose name was used before, and Orbax names them after the folder alone.
+# jaxlib 0.4.34's coordinator refuses a barrier whose name was used before, and Orbax names them after the folder alone.
 # All processes write the same checkpoints in the same order, so they count alike.
 _writes = itertools.count()
 
@@ -27,15 +27,13 @@ _writes = itertools.count()
 def write(directory: Path, arrays: Mapping[str, jax.Array | np.ndarray]) -> Callable[[], None]:
     """Starts to write the arrays into a directory that does not exist yet, all processes together.
 
-    Returns once the values are copied to the host: the caller may donate the arrays. The function that is returned blocks
-    until all processes have written, and raises what went wrong.
+    Returns once the values are copied to the host: the caller may donate the arrays. The function that is returned
+    blocks until all processes have written, and raises what went wrong.
     """
     if not arrays:
         return lambda: None
-    _complete_client()
     checkpointer = _checkpointer()
-    with _quiet():
-        checkpointer.save(directory.absolute(), args=ocp.args.PyTreeSave(dict(arrays)))
+    checkpointer.save(directory.absolute(), args=ocp.args.PyTreeSave(dict(arrays)))
 
     def finish() -> None:
         checkpointer.wait_until_finished()
@@ -50,13 +48,14 @@ def read(directory: Path, wanted: Mapping[str, Wanted]) -> dict[str, jax.Array |
         return {}
     item = {name: jax.ShapeDtypeStruct(one.shape, one.dtype) for name, one in wanted.items()}
     restore_args = {name: _restore_args(one) for name, one in wanted.items()}
-    with _quiet():
-        # transforms={} lets the directory hold more arrays than are read.
-        args = ocp.args.PyTreeRestore(item=item, restore_args=restore_args, transforms={})
-        return _checkpointer().restore(directory.absolute(), args=args)
+    # transforms={} lets the directory hold more arrays than are read.
+    args = ocp.args.PyTreeRestore(item=item, restore_args=restore_args, transforms={})
+    return _checkpointer().restore(directory.absolute(), args=args)
 
 
 def _checkpointer() -> ocp.AsyncCheckpointer:
+    versions.complete_coordination_client()
+    _silence_orbax()
     options = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=f"checkpoint{next(_writes)}")
     handler = ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False, multiprocessing_options=options)
     return ocp.AsyncCheckpointer(handler, multiprocessing_options=options)
@@ -68,23 +67,10 @@ def _restore_args(wanted: Wanted) -> ocp.RestoreArgs:
     return ocp.ArrayRestoreArgs(sharding=wanted.sharding, global_shape=wanted.shape, dtype=wanted.dtype)
 
 
-def _complete_client() -> None:
-    """Gives jaxlib 0.4.34's client the one question that Orbax 0.11.5 asks and it lacks: a key's value, without waiting."""
-    try:
-        from jaxlib.xla_extension import DistributedRuntimeClient
-    except ImportError:  # of a newer jaxlib, which has it
-        return
-    if not hasattr(DistributedRuntimeClient, "key_value_try_get"):
-        DistributedRuntimeClient.key_value_try_get = lambda self, key: self.blocking_key_value_get(key, 50)  # ms
+def _silence_orbax() -> None:
+    """Keeps Orbax's notes to its developers, and tracebacks of what it raises anyway, away from our users."""
+    logging.getLogger("absl").addFilter(_is_not_of_orbax)
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps Orbax's notes to its developers away from our users; what fails still raises. For the main thread alone."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+def _is_not_of_orbax(record: logging.LogRecord) -> bool:
+    return "orbax" not in record.pathname

@@ -37,7 +37,7 @@ def _lines(before: Any, after: Any, path: str) -> Iterator[str]:
         for key in before.keys() | after.keys():
             yield from _lines(before.get(key, ABSENT), after.get(key, ABSENT), f"{path}.{key}")
     elif isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)) and len(before) == len(after):
-        for index, (old, new) in enumerate(zip(before, after)):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from _lines(old, new, f"{path}[{index}]")
     elif not _same(before, after):
         yield f"{path}: {_text(before)} -> {_text(after)}"

@@ -5,8 +5,8 @@
                    meta.json       step, versions and what the run adds: plan hash, recipe, seed, data cursor, level
                    manifest.json   size and SHA-256 of every file, written last
 
-With several processes all of them call every method that saves, waits, verifies or restores, in the same order; the folder
-is on a file system that all of them see, and process 0 commits.
+With several processes all of them call every method that saves, waits, verifies or restores, in the same order; the
+folder is on a file system that all of them see, and process 0 commits.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Checkpoints:
         """What the run said about the step when it saved it, plus `step` and `versions`."""
         return self._document(step, "meta.json")
 
-    def leaves(self, step: int) -> dict[str, Leaf]:
+    def records(self, step: int) -> dict[str, Leaf]:
         """The records of the saved leaves by name, in the order of the state."""
         return {record["name"]: Leaf.from_json(record) for record in self._document(step, "leaves.json")["leaves"]}
 
@@ -111,15 +111,16 @@ class Checkpoints:
 
         Args:
             step: one of `steps()`.
-            abstract_state: the tree with shapes and dtypes; a leaf's `sharding` says where it goes: any mesh and devices,
-                whatever it was when saved. Without one it goes to the first device; a NumPy leaf stays on the host.
+            abstract_state: the tree with shapes and dtypes; a leaf's `sharding` says where it goes: any mesh and
+                devices, whatever it was when saved. Without one it goes to the first device; a NumPy leaf stays on
+                the host.
             partial: whether the checkpoint may hold leaves that the abstract state does not ask for.
 
         Raises:
             UserError: no such step; a damaged file (named, with the previous good step); another tree, shape or dtype.
         """
         self.verify(step)
-        records = self.leaves(step)
+        records = self.records(step)
         values = arrays.read(self._folder(step) / "arrays", leaves.wanted(records, abstract_state, partial))
         return leaves.join(records, abstract_state, values), self.meta(step)
 
@@ -138,7 +139,7 @@ class Checkpoints:
 
     def describe(self, step: int) -> str:
         """The step in words: meta, then a line per leaf with shape, dtype and placement when saved."""
-        meta, records = self.meta(step), self.leaves(step)
+        meta, records = self.meta(step), self.records(step)
         total = sum(record.num_bytes for record in records.values())
         head = [f"checkpoint {self._folder(step)}", f"step {step}, {len(records)} leaves, {total / 2**20:.2f} MiB"]
         facts = [f"{key}: {json.dumps(value)}" for key, value in meta.items() if key != "step"]
@@ -150,19 +151,27 @@ class Checkpoints:
 
     def _require(self, step: int) -> None:
         if not step_folders.is_complete(self._folder(step)):
-            there = ", ".join(map(str, self.steps())) or "none"
-            raise UserError(f"no complete checkpoint of step {step} in {self.directory}; there are: {there}")
+            raise UserError(
+                f"no complete checkpoint of step {step} in {self.directory}; there are: {self._others(step)}"
+            )
+
+    def _others(self, step: int) -> str:
+        return ", ".join(str(other) for other in self.steps() if other != step) or "none"
 
     def _document(self, step: int, name: str) -> dict:
+        """One JSON file, after it was held against the manifest; not collective, any process may ask."""
         self._require(step)
-        try:
-            return json.loads((self._folder(step) / name).read_bytes())
-        except (OSError, ValueError):
-            self.verify(step)
-            raise
+        folder = self._folder(step)
+        listed = manifest.read(folder)
+        bad = [listed] if isinstance(listed, manifest.Damage) else manifest.damages(folder, [(name, listed[name])])
+        if bad:
+            raise UserError(
+                f"checkpoint {folder} is damaged: {bad[0]}; name another step, there are: {self._others(step)}"
+            )
+        return json.loads((folder / name).read_bytes())
 
     def _commit(self, step: int, folder: Path, finish: Callable[[], None]) -> None:
-        """In the background: once all processes have written, process 0 makes the step complete, then retires old ones."""
+        """In the background: once all processes have written, process 0 completes the step, then retires old ones."""
         with _removed_on_failure(folder):
             finish()
             if jax.process_index() == 0:
@@ -196,8 +205,12 @@ class Checkpoints:
             raise UserError(f"cannot save in {self.directory}: {os.strerror(code)}; {known[code]}") from error
 
 
-def locate(path: Path) -> tuple[Checkpoints, int]:
+def locate(path: Path, option: str = "") -> tuple[Checkpoints, int]:
     """The checkpoint that a path means: a step's folder, or the newest step of a checkpoints folder or run folder.
+
+    Args:
+        path: what the user named.
+        option: the option that named it, for the error.
 
     Raises:
         UserError: there is no complete checkpoint.
@@ -211,7 +224,8 @@ def locate(path: Path) -> tuple[Checkpoints, int]:
         if step is not None:
             return checkpoints, step
     found = "does not exist" if not path.exists() else "is a file" if path.is_file() else "holds no complete checkpoint"
-    raise UserError(f"{path} {found}; name a run folder, its checkpoints folder, or the folder of one step in there")
+    named = f"{option}={path}" if option else str(path)
+    raise UserError(f"{named} {found}; name a run folder, its checkpoints folder, or the folder of one step in there")
 
 
 def versions() -> dict[str, str]:

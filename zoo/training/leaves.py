@@ -1,7 +1,7 @@
 """The leaves of a state as a checkpoint knows them: a name, a kind, and for arrays the values.
 
-A state is any pytree. Each leaf gets the name of its path, `params.conv.kernel` or `opt_state.0.mu.conv.kernel`; a dot or a
-percent sign inside a dictionary key is written `%2E` or `%25`. Five kinds of leaf:
+A state is any pytree. Each leaf gets the name of its path, `params.conv.kernel` or `opt_state.0.mu.conv.kernel`; a dot
+or a percent sign inside a dictionary key is written `%2E` or `%25`. Five kinds of leaf:
 
     array    a jax.Array                                          stored
     key      typed random keys                                    stored as their uint32 key data
@@ -30,7 +30,7 @@ LISTED = 8  # differences that an error prints before it says "and N more"
 
 @dataclass(frozen=True)
 class Leaf:
-    """The record of one leaf. `value` is the Python value, the random key implementation or the type of an empty node."""
+    """The record of one leaf. `value` is the Python value, the kind of random keys or the type of an empty node."""
 
     name: str
     kind: str
@@ -77,8 +77,8 @@ class Wanted:
 def split(state: Any) -> tuple[list[Leaf], dict[str, jax.Array | np.ndarray]]:
     """The records of all leaves, and the arrays to store by name.
 
-    NumPy arrays are copied, so that the caller may go on writing into them. Raises ValueError for a leaf of another type
-    and for two leaves of one name (the keys 0 and "0" of one dictionary).
+    NumPy arrays are copied, so that the caller may go on writing into them. Raises ValueError for a leaf of another
+    type and for two leaves of one name (the keys 0 and "0" of one dictionary).
     """
     records, arrays = [], {}
     for name, value in _named(state)[0]:
@@ -103,12 +103,15 @@ def wanted(records: dict[str, Leaf], abstract_state: Any, partial: bool) -> dict
         lines += _mismatch(records[name], asked[name])
     if lines:
         more = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
-        raise UserError("the checkpoint holds another state: " + "; ".join(sorted(lines)[:LISTED] + more))
+        raise UserError(
+            f"the checkpoint holds another state: {'; '.join(sorted(lines)[:LISTED] + more)}. "
+            "Give the recipe that it was saved with, or another run_dir to start afresh"
+        )
     return {name: _wanted(records[name], leaf) for name, leaf in asked.items() if records[name].stored}
 
 
 def join(records: dict[str, Leaf], abstract_state: Any, arrays: dict[str, Any]) -> Any:
-    """The state: structure and empty nodes of the abstract state, values of the records and of the arrays that were read."""
+    """The state: structure and empty nodes of the abstract state, values of the records and of the arrays read."""
     entries, structure = _named(abstract_state)
     return jax.tree_util.tree_unflatten(
         structure, [_restored(records[name], leaf, arrays.get(name)) for name, leaf in entries]
@@ -121,7 +124,7 @@ def _named(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"two leaves of the state are named {twice}; rename one of the dictionary keys")
-    return [(name, value) for name, (_, value) in zip(names, entries)], structure
+    return [(name, value) for name, (_, value) in zip(names, entries, strict=True)], structure
 
 
 def _is_empty(node: Any) -> bool:
@@ -136,7 +139,7 @@ def _part(key: Any) -> str:
 
 
 def _is_key(value: Any) -> bool:
-    return hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return hasattr(value, "dtype") and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _record(name: str, value: Any) -> Leaf:
@@ -188,11 +191,12 @@ def _mismatch(record: Leaf, asked: Any) -> list[str]:
     if (record.shape, record.dtype) != here:
         there = f"{record.dtype}{list(record.shape)}"
         return [f"{record.name}: {there} in the checkpoint, {here[1]}{list(here[0])} in this run"]
-    if record.dtype in ("float64", "int64", "uint64", "complex128") and _on_device(record, asked):
-        if not jax.config.jax_enable_x64:
-            return [
-                f"{record.name}: {record.dtype} in the checkpoint, but 64-bit is off (JAX_ENABLE_X64=1 turns it on)"
-            ]
+    if (
+        _on_device(record, asked)
+        and record.kind != "key"
+        and jax.dtypes.canonicalize_dtype(record.dtype) != record.dtype
+    ):
+        return [f"{record.name}: {record.dtype} in the checkpoint, but 64-bit is off (JAX_ENABLE_X64=1 turns it on)"]
     return []
 
 

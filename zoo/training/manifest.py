@@ -2,8 +2,8 @@
 
     {"files": {"arrays/d/8e1f...": {"size": 664, "sha256": "..."}, ...}, "sha256": "<of the files object>"}
 
-The manifest is written last: a directory without one is half-written. It holds a digest of itself, so that damage to the
-manifest is not blamed on another file.
+The manifest is written last: a directory without one is half-written. It holds a digest of itself, so that damage to
+the manifest is not blamed on another file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write(directory: Path) -> None:
     files = sorted(file for file in directory.rglob("*") if file.is_file() and file != directory / NAME)
     with ThreadPoolExecutor(THREADS) as pool:
         entries = list(pool.map(lambda file: _entry(file, durable=True), files))
-    listed = {file.relative_to(directory).as_posix(): asdict(entry) for file, entry in zip(files, entries)}
+    listed = {file.relative_to(directory).as_posix(): asdict(entry) for file, entry in zip(files, entries, strict=True)}
     temporary = directory / (NAME + ".tmp")
     with temporary.open("w") as out:
         json.dump({"files": listed, "sha256": _digest(listed)}, out, indent=1)

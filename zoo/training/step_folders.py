@@ -32,7 +32,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def begin(directory: Path, step: int, num_bytes: int) -> Path:
-    """A fresh folder for the step being saved. Raises OSError, and UserError when the disk has no room for `num_bytes`."""
+    """A fresh folder for the step being saved. Raises OSError, and UserError when the disk has no room for it."""
     tidy(directory)
     folder = directory / f"{step}{WRITING}"
     folder.mkdir(parents=True)
