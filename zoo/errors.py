@@ -77,7 +77,7 @@ def code_of(error: Exception) -> int:
     """The exit code that belongs to an exception."""
     if isinstance(error, UserError):
         return USER
-    if isinstance(error, getattr(fa, "DoesNotFit", ())):
+    if isinstance(error, fa.DoesNotFit):
         return DOES_NOT_FIT
     if isinstance(error, PartlyFailed):
         return PARTLY

@@ -32,13 +32,14 @@ ROOMS = {
     "hlo": set(),
     "cluster": set(),
     "graph": {"cluster"},
+    "program": {"graph"},
     "cost": {"graph", "cluster"},
-    "search": {"cost", "graph", "cluster"},
+    "search": {"cost", "program", "graph", "cluster"},
     "execute": {"graph"},
-    "audit": {"graph", "cost", "cluster", "hlo"},
+    "audit": {"graph", "cost", "cluster", "hlo", "explain"},
     "explain": set(),
-    "api": {"search", "cost", "graph", "cluster", "execute", "audit", "explain", "hlo"},
-    "__init__": {"api", "audit", "cluster", "execute", "search"},
+    "api": {"search", "program", "cost", "graph", "cluster", "execute", "audit", "explain", "hlo"},
+    "__init__": {"api", "audit", "cluster", "explain"},
 }
 
 
