@@ -179,7 +179,8 @@ def _bare(function: Callable[..., Any], args: Any) -> Task:
     carried: dict[int, int] = {}
     for position, argument in enumerate(arguments):
         for index, result in enumerate(results):
-            same = jax.tree.structure(argument) == jax.tree.structure(result) and jax.tree.leaves(argument)
+            structure: Any = jax.tree.structure(argument)
+            same = structure == jax.tree.structure(result) and jax.tree.leaves(argument)
             if same and index not in carried.values() and _equal_leaves(argument, result):
                 carried[position] = index
                 break

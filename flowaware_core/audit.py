@@ -75,7 +75,7 @@ class Audit:
 
 def audit(compiled: jax.stages.Compiled, plan: Plan) -> Audit:
     """Reads a compiled program and holds it against the plan's prediction, which was made before compiling."""
-    module = hlo.parse(compiled.as_text())
+    module = hlo.parse(compiled.as_text() or "")
     found = hlo.collectives(module, plan.num_devices)
     counted: dict[str, dict[str, int]] = collections.defaultdict(lambda: {"count": 0, "bytes": 0})
     notes = []
@@ -102,7 +102,8 @@ def audit(compiled: jax.stages.Compiled, plan: Plan) -> Audit:
     memory = {"predicted": plan.predicted.memory["total"], "compiled": None if held is None else held.total}
     flops = {"predicted": plan.predicted.flops, "compiled": hlo.flops(module)}
     findings = (*_collective_findings(sides), *_memory_findings(memory))
-    backend = compiled.runtime_executable().client.platform if hasattr(compiled, "runtime_executable") else "unknown"
+    executable: Any = compiled.runtime_executable() if hasattr(compiled, "runtime_executable") else None
+    backend = "unknown" if executable is None else executable.client.platform
     return Audit(plan.cluster, backend, plan.num_devices, sides, memory, flops, findings, tuple(notes))
 
 

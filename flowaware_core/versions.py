@@ -164,7 +164,7 @@ def cost(compiled: jax.stages.Compiled) -> dict[str, float]:
     return dict(analysis or {})
 
 
-def compiler_options(platform: str) -> dict[str, str]:
+def compiler_options(platform: str) -> dict[str, str | bool]:
     """Options for compiling a planned program.
 
     The newest CPU compiler hands reductions and convolutions to a library whose loops fuse with nothing around them: values that
@@ -180,5 +180,5 @@ def bind_remat(equation: JaxprEqn, inner: ClosedJaxpr, values: Sequence[Any]) ->
     """Binds a remat equation again with another body, `inner`; what that body closes over becomes leading arguments."""
     from jax.interpreters import partial_eval
 
-    body = partial_eval.convert_constvars_jaxpr(inner.jaxpr)
+    body = partial_eval.convert_constvars_jaxpr(inner.jaxpr)  # type: ignore[attr-defined]
     return bind(equation, [*inner.consts, *values], {**equation.params, "jaxpr": body})

@@ -59,7 +59,7 @@ class Level:
         size: number of members.
         bandwidth_bytes_per_s: what one member can send while it receives as much.
         latency_s: time of an empty message.
-        shared: whether all devices inside one member share the link (a node's network card) or each has its own (cards on a switch).
+        shared: whether all devices inside one member share the link (a node's network card) or each has its own.
     """
 
     name: str

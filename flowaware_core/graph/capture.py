@@ -28,7 +28,7 @@ def capture(task: Task) -> Graph:
     versions.use_partitionable_random_numbers()
     closed, results = jax.make_jaxpr(task.step, return_shape=True)(*task.args)
     leaves = [jax.tree_util.tree_flatten_with_path(argument)[0] for argument in task.args]
-    starts = np.cumsum([0, *map(len, leaves)])
+    starts = [int(start) for start in np.cumsum([0, *map(len, leaves)])]
     carried = _carried_leaves(task, starts, results)
     batch = tuple(int(starts[position] + index) for position in task.batch for index in range(len(leaves[position])))
     names = tuple(
@@ -94,10 +94,11 @@ class _Tracer:
         return len(self.tensors) - 1
 
     def constants(self, closed: Any, environment: dict[Any, Operand]) -> tuple[tuple[int, Any], ...]:
-        pairs = []
+        pairs: list[tuple[int, Any]] = []
         for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-            environment[variable] = self.tensor(variable.aval, "constant")
-            pairs.append((environment[variable], value))
+            constant = self.tensor(variable.aval, "constant")
+            environment[variable] = constant
+            pairs.append((constant, value))
         return tuple(pairs)
 
     def read(self, environment: dict[Any, Operand], atom: Any) -> Operand:

@@ -85,7 +85,7 @@ class _Scope:
             chosen = self.placement.operators[operator.id]
             values = [
                 operand
-                if isinstance(operand, Constant)
+                if isinstance(operand, Constant) or layout is None
                 else self.fetch(operand, layout, operator, self.placement.views.get(operand) if chosen.free else None)
                 for operand, layout in zip(operator.operands, chosen.operands, strict=True)
             ]

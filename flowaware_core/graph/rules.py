@@ -381,7 +381,7 @@ def _gather(operands: Sequence[Shape], results: Sequence[Shape], params: dict[st
 
 
 def _scatter(combine: str) -> RuleFunction:
-    """Update window dimensions are mapped; the scattered dimensions stay whole; index batch dimensions reduce where updates add up."""
+    """Update window dimensions are mapped; the scattered dimensions stay whole; index batches reduce where updates add up."""
 
     def scattering(operands: Sequence[Shape], results: Sequence[Shape], params: dict[str, Any]) -> Rule:
         numbers = params["dimension_numbers"]

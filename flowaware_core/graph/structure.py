@@ -153,7 +153,8 @@ class _Ties:
         self._whole: list[set[int]] = [set() for _ in tensors]
         self._dims: list[list[int]] = []
         for tensor in tensors:
-            dims, sizes = [], []
+            dims: list[int] = []
+            sizes: list[int] = []
             for size in tensor.shape:
                 dims.append(len(sizes) if size > 1 else -1)
                 if size > 1:

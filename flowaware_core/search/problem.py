@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -84,15 +85,15 @@ def nodes(graph: Graph, structure: Structure, mesh: Mesh, restriction: Restricti
     cache: dict[object, tuple[Assignment, ...]] = {}
     groups = []
     for index, group in enumerate(structure.groups):
-        key = (group.sizes, group.shardable)
-        options = cache.setdefault(key, ()) or cache.setdefault(("g", key), group_assignments(group, mesh.sizes))
-        groups.append(options if restriction is None else keep(options, lambda a, i=index: restriction.group(i, a)))
+        shape = ("g", group.sizes, group.shardable)
+        options = cache.get(shape) or cache.setdefault(shape, group_assignments(group, mesh.sizes))
+        groups.append(options if restriction is None else keep(options, functools.partial(restriction.group, index)))
     operators = {}
     for operator in structure.free:
         key = ("o", operator.rule.factors)
         options = cache.get(key) or cache.setdefault(key, operator_assignments(operator, mesh.sizes))
         operators[operator.id] = (
-            options if restriction is None else keep(options, lambda a, o=operator: restriction.operator(o, a))
+            options if restriction is None else keep(options, functools.partial(restriction.operator, operator))
         )
     views = {}
     for tensor in viewed(graph, structure):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.graph.model import Graph, Operator
 from flowaware_core.graph.placement import Assignment
@@ -110,7 +109,8 @@ def _batch_factors(operator: Operator, structure: Structure, batch: frozenset[in
     for tensor, dims in tensors_of(operator):
         for dim, factors in enumerate(dims):
             logical = structure.dims_of[tensor][dim]
-            if factors and logical >= 0 and structure.classes[structure.group_of[tensor]][logical] in batch:
-                if operator.rule.factors[factors[0]].shardable:
-                    found.add(factors[0])
+            if not factors or logical < 0 or not operator.rule.factors[factors[0]].shardable:
+                continue
+            if structure.classes[structure.group_of[tensor]][logical] in batch:
+                found.add(factors[0])
     return frozenset(found)
