@@ -14,17 +14,22 @@ from flowaware_core.graph.model import Communication, Constant, Graph, Operator
 from flowaware_core.graph.placement import OperatorPlacement, Placement, Result
 
 
+# The same values in another order of dimensions, as the CPU's convolution and gather want them.
+COPY = "layout copy"
+
+
 @dataclasses.dataclass(eq=False, slots=True)
 class Buffer:
     """One value on one device.
 
     Attributes:
         bytes: its size.
-        primitive: what made it ("input", a primitive's name, or a collective's kind).
+        primitive: what made it: "input", a primitive's name, a collective's kind, or `COPY`.
         sources: the buffers it was made from.
         moment: when, counted in events.
         tensor: the tensor it holds.
         kept: whether it is the tensor in the layout it is kept in, not a copy in another one.
+        written: its size where a compiler writes a reduce-scatter as an all-reduce that every reader takes its slice of.
         depth: 0 outside loops.
     """
 
@@ -34,6 +39,7 @@ class Buffer:
     moment: int
     tensor: int
     kept: bool
+    written: int
     depth: int = 0
 
 
@@ -63,6 +69,7 @@ class _Recorder:
         self._tensors, self._layouts, self._sizes = graph.tensors, placement.tensors, sizes
         self.communications: list[Communication] = []
         self.buffers: list[Buffer] = []
+        self._copies: dict[int, Buffer] = {}
         self._times, self._depth = 1, 0
 
     def buffer(self, tensor: int, layout: Layout, primitive: str, sources: Sequence[Any]) -> Buffer:
@@ -70,7 +77,7 @@ class _Recorder:
         size = math.prod(local_shape(value.shape, layout, self._sizes)) * value.itemsize
         real = tuple(source for source in sources if isinstance(source, Buffer))
         kept = layout == self._layouts[tensor]
-        made = Buffer(size, primitive, real, len(self.buffers), tensor, kept, self._depth)
+        made = Buffer(size, primitive, real, len(self.buffers), tensor, kept, size, self._depth)
         self.buffers.append(made)
         return made
 
@@ -85,13 +92,28 @@ class _Recorder:
     def move(self, value: Any, tensor: int, source: Layout, step: Step, operator: Operator | None) -> Buffer:
         shape, itemsize = self._tensors[tensor].shape, self._tensors[tensor].itemsize
         self._communicate(communication.reshard(shape, itemsize, source, step.layout, self._sizes), operator)
-        return self.buffer(tensor, step.layout, step.kind, (value,))
+        moved = self.buffer(tensor, step.layout, step.kind, (value,))
+        # Shards arrive one after the other, in order only if the outermost dimension was gathered.
+        outermost = source[0] != step.layout[0]
+        return moved if step.kind == "slice" or outermost else self.buffer(tensor, step.layout, COPY, (moved,))
 
     def bind(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
-        return [
-            self.buffer(tensor, result.layout, operator.primitive, values)
-            for tensor, result in zip(operator.results, placement.results, strict=True)
-        ]
+        reorder = _reordered(operator) if operator.primitive == "conv_general_dilated" else (False, False, False)
+        operands = [self._copy(value) if wanted else value for value, wanted in zip(values, reorder[:2], strict=False)]
+        operands += values[len(operands) :]
+        results = []
+        for tensor, result in zip(operator.results, placement.results, strict=True):
+            made = self.buffer(tensor, result.layout, operator.primitive, operands)
+            results.append(self.buffer(tensor, result.layout, COPY, (made,)) if reorder[2] else made)
+        return results
+
+    def _copy(self, value: Buffer) -> Buffer:
+        """One reordered copy per buffer, however many read it."""
+        if value.moment not in self._copies:
+            made = Buffer(value.bytes, COPY, (value,), len(self.buffers), value.tensor, False, value.bytes, self._depth)
+            self.buffers.append(made)
+            self._copies[value.moment] = made
+        return self._copies[value.moment]
 
     def settle(self, value: Any, tensor: int, operator: Operator, result: Result, target: Layout) -> Any:
         if not result.partial and result.layout == target:
@@ -99,7 +121,10 @@ class _Recorder:
         shape, itemsize = self._tensors[tensor].shape, self._tensors[tensor].itemsize
         moves = communication.combine(shape, itemsize, result.layout, target, result.partial, self._sizes)
         self._communicate(moves, operator)
-        return self.buffer(tensor, target, moves[-1].kind if moves else "slice", (value,))
+        made = self.buffer(tensor, target, moves[-1].kind if moves else "slice", (value,))
+        if made.primitive == "reduce-scatter":
+            made.written = moves[-1].bytes
+        return made
 
     def structured(self, operator: Operator, values: Sequence[Any], bodies: Sequence[Body]) -> list[Any]:
         results: list[Any] = []
@@ -112,3 +137,21 @@ class _Recorder:
             self._depth -= 1
         sources = [*values, *results]
         return [self.buffer(t, self._layouts[t], operator.primitive, sources) for t in operator.results]
+
+
+def _reordered(operator: Operator) -> tuple[bool, bool, bool]:
+    """Whether the CPU's convolution reorders its left operand, its kernel, and its result.
+
+    It works on [batch, spatial, channels] and [spatial, in, out]; a convolution with a window of one element is a matrix product,
+    which takes its operands in any order.
+    """
+    params = operator.equation.params
+    numbers = params["dimension_numbers"]
+    rank = len(numbers.lhs_spec)
+    spatial = tuple(range(1, rank - 1))
+    lhs = numbers.lhs_spec != (0, rank - 1, *spatial)
+    rhs = numbers.rhs_spec != (rank - 1, rank - 2, *range(rank - 2))
+    out = numbers.out_spec != (0, rank - 1, *spatial)
+    window = [operator.equation.invars[1].aval.shape[dim] for dim in numbers.rhs_spec[2:]]
+    plain = all(n == 1 for n in (*window, *params["window_strides"], *params["lhs_dilation"], *params["rhs_dilation"]))
+    return (False, False, False) if plain else (lhs, rhs, out)
