@@ -14,6 +14,7 @@ from flowaware_core import versions
 from flowaware_core.cluster.mesh import Axis, Mesh
 from flowaware_core.cluster.model import GIB, Cluster, Device
 from flowaware_core.cost.estimate import Estimate, estimate
+from flowaware_core.cost.memory import Usage
 from flowaware_core.execute import spmd
 from flowaware_core.explain import describe
 from flowaware_core.graph.placement import Choices, Placement, place
@@ -228,8 +229,19 @@ def _plan(
 
 
 def _predicted(found: Estimate) -> Predicted:
-    memory = {**dataclasses.asdict(found.usage), "total": found.usage.total}
-    return Predicted(found.step_s, found.compute_s, found.communication_s, found.flops, memory, found.collectives)
+    return Predicted(
+        step_s=found.step_s,
+        compute_s=found.compute_s,
+        communication_s=found.communication_s,
+        flops=found.flops,
+        memory=_memory(found.usage),
+        memory_on_cpu=_memory(found.usage_on_cpu()),
+        collectives=found.collectives,
+    )
+
+
+def _memory(usage: Usage) -> dict[str, int]:
+    return {**dataclasses.asdict(usage), "total": usage.total}
 
 
 def _alternative(candidate: Candidate) -> Alternative:

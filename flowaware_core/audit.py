@@ -1,8 +1,9 @@
 """What XLA really compiled, held against what the plan predicted.
 
-Bytes are those that one device puts in, times loop trip counts. A kind passes within `BYTES_TOLERANCE` of the prediction or within
-`BYTES_FLOOR` bytes of it, and a kind that was not predicted may hold at most `STRAY_SHARE` of all bytes. Memory passes within
-`MEMORY_TOLERANCE`; it is None where the compiling backend's memory says nothing about the target.
+Bytes are those that one device puts in, times loop trip counts. A kind passes within `BYTES_TOLERANCE` of the prediction or
+within `BYTES_FLOOR` bytes of it, and a kind that was not predicted may hold at most `STRAY_SHARE` of all bytes. Memory is held
+against the prediction for the backend that compiled and passes within `MEMORY_TOLERANCE` or `MEMORY_FLOOR` bytes; it is None
+where that backend's memory says nothing about the target.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ BYTES_TOLERANCE = 0.10
 BYTES_FLOOR = 64 * 1024
 STRAY_SHARE = 0.01
 MEMORY_TOLERANCE = 0.15
+MEMORY_FLOOR = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,12 +100,12 @@ def audit(compiled: jax.stages.Compiled, plan: Plan) -> Audit:
         for kind in hlo.KINDS
         if kind in predicted or kind in counted
     }
+    backend = versions.backend(compiled)
+    laid_out = plan.predicted.memory_on_cpu if backend == "cpu" else plan.predicted.memory
     held = versions.memory(compiled)
-    memory = {"predicted": plan.predicted.memory["total"], "compiled": None if held is None else held.total}
+    memory = {"predicted": laid_out["total"], "compiled": None if held is None else held.total}
     flops = {"predicted": plan.predicted.flops, "compiled": hlo.flops(module)}
     findings = (*_collective_findings(sides), *_memory_findings(memory))
-    executable: Any = compiled.runtime_executable() if hasattr(compiled, "runtime_executable") else None
-    backend = "unknown" if executable is None else executable.client.platform
     return Audit(plan.cluster, backend, plan.num_devices, sides, memory, flops, findings, tuple(notes))
 
 
@@ -122,6 +124,8 @@ def _collective_findings(sides: dict[str, dict[str, dict[str, int]]]) -> list[st
 
 def _memory_findings(memory: dict[str, int | None]) -> list[str]:
     predicted, compiled = memory["predicted"], memory["compiled"]
-    if predicted is None or compiled is None or abs(predicted - compiled) <= MEMORY_TOLERANCE * compiled:
+    if predicted is None or compiled is None:
+        return []
+    if abs(predicted - compiled) <= max(MEMORY_TOLERANCE * compiled, MEMORY_FLOOR):
         return []
     return [f"memory: {predicted / GIB:.3f} GiB predicted, {compiled / GIB:.3f} GiB compiled"]

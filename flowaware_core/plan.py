@@ -16,7 +16,8 @@ class Predicted:
     Attributes:
         step_s, compute_s, communication_s: seconds.
         flops: floating point operations of one device.
-        memory: bytes of arguments, outputs, temporaries, aliases and their total.
+        memory: bytes of arguments, outputs, temporaries, aliases and their total on the target.
+        memory_on_cpu: the same as the CPU compiler lays the program out, which is what an audit without accelerators sees.
         collectives: kind -> count and bytes that one device puts in.
     """
 
@@ -25,6 +26,7 @@ class Predicted:
     communication_s: float
     flops: float
     memory: Mapping[str, int]
+    memory_on_cpu: Mapping[str, int]
     collectives: Mapping[str, Mapping[str, int]]
 
     def to_json(self) -> dict[str, Any]:
@@ -35,13 +37,14 @@ class Predicted:
             "flops": self.flops,
             "peak_bytes_per_device": self.memory["total"],
             "memory": dict(self.memory),
+            "memory_on_cpu": dict(self.memory_on_cpu),
             "collective_bytes": {kind: entry["bytes"] for kind, entry in self.collectives.items()},
             "collectives": {kind: dict(entry) for kind, entry in self.collectives.items()},
         }
 
     @staticmethod
     def from_json(tree: Mapping[str, Any]) -> Predicted:
-        keys = ("step_s", "compute_s", "communication_s", "flops", "memory", "collectives")
+        keys = ("step_s", "compute_s", "communication_s", "flops", "memory", "memory_on_cpu", "collectives")
         return Predicted(**{key: tree[key] for key in keys})
 
 

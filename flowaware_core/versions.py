@@ -29,6 +29,7 @@ __all__ = [
     "Primitive",
     "ShapedArray",
     "Var",
+    "backend",
     "bind",
     "bind_remat",
     "compiler_options",
@@ -164,12 +165,18 @@ def cost(compiled: jax.stages.Compiled) -> dict[str, float]:
     return dict(analysis or {})
 
 
+def backend(compiled: jax.stages.Compiled) -> str:
+    """The platform a program was compiled for: "cpu", "gpu" ..."""
+    executable: Any = compiled.runtime_executable()
+    return str(executable.local_devices()[0].platform) if executable is not None else "cpu"
+
+
 def compiler_options(platform: str) -> dict[str, str | bool]:
     """Options for compiling a planned program.
 
-    The newest CPU compiler hands reductions and convolutions to a library whose loops fuse with nothing around them: values that
-    are never written on an accelerator are then kept in memory, and steps of convolutional networks were measured a quarter
-    slower. The option is unknown to 0.4.34, which has no such library.
+    The newest CPU compiler hands reductions and convolutions to a library whose loops fuse with nothing around them:
+    values that are never written on an accelerator are then kept in memory, and steps of convolutional networks were
+    measured a quarter slower. The option is unknown to 0.4.34, which has no such library.
     """
     if platform == "cpu" and VERSION >= (0, 8):
         return {"xla_cpu_experimental_ynn_fusion_type": ""}

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.graph.layout import Layout, local_shape, steps
 from flowaware_core.graph.model import Communication
+from flowaware_core.graph.placement import Partial
 
 # Two ways to lay out the same bytes: an exchange copies its operand on either side.
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -74,7 +75,7 @@ def reshard(
 
 
 def combine(
-    shape: Sequence[int], itemsize: int, natural: Layout, target: Layout, partial: tuple[int, ...], sizes: Sequence[int]
+    shape: Sequence[int], itemsize: int, natural: Layout, target: Layout, partial: Partial, sizes: Sequence[int]
 ) -> tuple[Communication, ...]:
     """The collectives that turn partial results into a tensor of a given layout.
 
@@ -82,24 +83,23 @@ def combine(
         shape, itemsize: the whole tensor.
         natural: the layout in which the operator leaves its partial results.
         target: the layout wanted.
-        partial: the axes over which results are partial, in mesh order.
+        partial: the axes over which results are partial, per dimension that was reduced.
         sizes: sizes of the mesh axes.
 
-    An all-reduce whose result is at once cut along the very axes it ran over is a reduce-scatter.
+    The sums over several dimensions are one all-reduce each. An all-reduce whose result is at once cut along the very
+    axes it ran over is a reduce-scatter.
     """
     if not partial:
         return reshard(shape, itemsize, natural, target, sizes)
     size = math.prod(local_shape(shape, natural, sizes)) * itemsize
     chain = steps(natural, target)
-    if (
-        len(chain) == 1
-        and chain[0].kind == "slice"
-        and set(partial) <= set(chain[0].axes)
-        and _one_dimension(natural, target)
-    ):
-        return (Communication("reduce-scatter", size, partial),)
-    return (Communication("all-reduce", size, partial), *reshard(shape, itemsize, natural, target, sizes))
+    if len(partial) == len(chain) == 1 and chain[0].kind == "slice" and _scatters(natural, target, partial[0]):
+        return (Communication("reduce-scatter", size, partial[0]),)
+    sums = (Communication("all-reduce", size, axes) for axes in partial)
+    return (*sums, *reshard(shape, itemsize, natural, target, sizes))
 
 
-def _one_dimension(natural: Layout, target: Layout) -> bool:
-    return sum(before != after for before, after in zip(natural, target, strict=True)) == 1
+def _scatters(natural: Layout, target: Layout, partial: tuple[int, ...]) -> bool:
+    """Whether the target is the natural layout with exactly the partial axes added to one dimension."""
+    added = [after[len(before) :] for before, after in zip(natural, target, strict=True) if before != after]
+    return len(added) == 1 and added[0] == partial

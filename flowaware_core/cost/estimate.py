@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cluster.model import Device
@@ -16,18 +17,23 @@ from flowaware_core.graph.placement import Placement
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate:
-    """Seconds and floating point operations of one step, memory, and the trace both were read from."""
+    """Seconds and floating point operations of one step, memory on the target, and the trace they were read from."""
 
     compute_s: float
     communication_s: float
     flops: float
     usage: memory.Usage
     trace: Trace
+    donated: Mapping[int, int]
 
     @property
     def step_s(self) -> float:
         """Nothing is assumed to overlap."""
         return self.compute_s + self.communication_s
+
+    def usage_on_cpu(self) -> memory.Usage:
+        """Memory as the CPU compiler lays the same program out."""
+        return memory.usage(self.trace, self.donated, "cpu")
 
     @property
     def collectives(self) -> dict[str, dict[str, int]]:
@@ -50,7 +56,7 @@ def estimate(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> 
             shards = _shards(operator, placement, mesh)
             work += times * compute.seconds(operator, graph.tensors, shards, device)
             flops += times * operator.flops / shards
-    return Estimate(work, moves, flops, memory.usage(played, graph.carried), played)
+    return Estimate(work, moves, flops, memory.usage(played, graph.carried), played, graph.carried)
 
 
 def _shards(operator: Operator, placement: Placement, mesh: Mesh) -> int:

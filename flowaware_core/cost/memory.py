@@ -20,9 +20,11 @@ from flowaware_core.cost.trace import COPY, Trace
 from flowaware_core.graph.rules import ELEMENTWISE
 
 # Loops that a compiler fuses with what reads them.
-FUSIBLE = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "iota", "rev", "transpose", "pad"}
+FUSIBLE = ELEMENTWISE | frozenset("broadcast_in_dim reshape squeeze expand_dims slice iota rev transpose pad".split())
 # Loops that what they read is fused into.
-CONSUMING = FUSIBLE | {"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "argmax", "argmin"}
+CONSUMING = FUSIBLE | frozenset(
+    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split()
+)
 MOVES = ("all-gather", "all-to-all", "slice", COPY)
 REDUCTIONS = ("all-reduce", "reduce-scatter")
 

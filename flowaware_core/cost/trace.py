@@ -13,7 +13,6 @@ from flowaware_core.graph.layout import Layout, Step, local_shape
 from flowaware_core.graph.model import Communication, Constant, Graph, Operator
 from flowaware_core.graph.placement import OperatorPlacement, Placement, Result
 
-
 # The same values in another order of dimensions, as the CPU's convolution and gather want them.
 COPY = "layout copy"
 

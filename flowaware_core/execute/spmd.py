@@ -19,6 +19,9 @@ from flowaware_core.graph.layout import Layout, Step, steps
 from flowaware_core.graph.model import Constant, Graph, Operator
 from flowaware_core.graph.placement import OperatorPlacement, Placement, Result
 
+# Primitives that the partitioner gathers whatever their operands' layout; each device runs them on its own shard instead.
+LOCAL = frozenset({"fft", "top_k"})
+
 
 def sharding(layout: Layout, mesh: jax.sharding.Mesh) -> NamedSharding:
     """A layout as JAX writes it."""
@@ -49,9 +52,12 @@ class _Constrain:
         # Random keys cannot carry a constraint on every supported version.
         if self._tensors[tensor].dtype == "key":
             return value
+        return jax.lax.with_sharding_constraint(value, self._sharding(layout))
+
+    def _sharding(self, layout: Layout) -> NamedSharding:
         if layout not in self._shardings:
             self._shardings[layout] = sharding(layout, self._mesh)
-        return jax.lax.with_sharding_constraint(value, self._shardings[layout])
+        return self._shardings[layout]
 
     def constant(self, tensor: int, value: Any) -> Any:
         del tensor
@@ -63,10 +69,17 @@ class _Constrain:
             return self._constrain(value, tensor, step.layout)
 
     def bind(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
-        del placement
         plain = [value.value if isinstance(value, Constant) else value for value in values]
         with jax.named_scope(f"op{operator.id}"):
+            if operator.primitive in LOCAL and not any(result.partial for result in placement.results):
+                return self._bind_locally(operator, plain, placement)
             return versions.bind(operator.equation, plain)
+
+    def _bind_locally(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
+        inputs = tuple(self._sharding(layout or ()).spec for layout in placement.operands)
+        outputs = [self._sharding(result.layout).spec for result in placement.results]
+        local = versions.shard_map(lambda *args: versions.bind(operator.equation, args), self._mesh, inputs, outputs)
+        return local(*values)
 
     def settle(self, value: Any, tensor: int, operator: Operator, result: Result, target: Layout) -> Any:
         with jax.named_scope(f"op{operator.id}"):

@@ -17,6 +17,8 @@ from flowaware_core.graph.structure import Structure
 
 # Per mesh axis the logical dimension (of a group) or factor (of an operator) that it cuts, -1 for none.
 Assignment = tuple[int, ...]
+# Axes over which a result is partial, one tuple per dimension that was reduced: each is one collective.
+Partial = tuple[tuple[int, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Result:
     """How an operator leaves one result: its layout, and the axes over which it is partial."""
 
     layout: Layout
-    partial: tuple[int, ...]
+    partial: Partial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,10 +99,11 @@ def factor_layout(dims: Dims, assignment: Assignment) -> Layout:
     return _layout([factors[0] if factors else -1 for factors in dims], assignment)
 
 
-def partial_axes(operator: Operator, assignment: Assignment) -> tuple[int, ...]:
-    """The axes that cut a factor which results do not show: they are left with partial results."""
+def partial_axes(operator: Operator, assignment: Assignment) -> Partial:
+    """The axes that cut factors which results do not show: they are left with partial results."""
     factors = operator.rule.factors
-    return tuple(axis for axis, factor in enumerate(assignment) if factor >= 0 and factors[factor].kind == "reduce")
+    reduced = [index for index in dict.fromkeys(assignment) if index >= 0 and factors[index].kind == "reduce"]
+    return tuple(tuple(axis for axis, factor in enumerate(assignment) if factor == index) for index in reduced)
 
 
 def tensor_layout(structure: Structure, tensor: int, groups: Sequence[Assignment]) -> Layout:

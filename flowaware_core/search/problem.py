@@ -19,7 +19,7 @@ from flowaware_core.cluster.model import Device
 from flowaware_core.cost import communication, compute
 from flowaware_core.graph.layout import Layout
 from flowaware_core.graph.model import Graph, Operator
-from flowaware_core.graph.placement import Assignment, Choices, partial_axes
+from flowaware_core.graph.placement import Assignment, Choices, Partial, partial_axes
 from flowaware_core.graph.rules import Dims
 from flowaware_core.graph.structure import Structure, tensors_of
 from flowaware_core.search.space import group_assignments, operator_assignments
@@ -193,7 +193,10 @@ class _Pricing:
 
         factors = operator.rule.factors
         reduced = {logical[dim] for factor, dim in place.items() if factors[factor].kind == "reduce"}
-        partial = [tuple(i for i, dim in enumerate(a) if dim in reduced) for a in self.options[node]]
+        partial = [
+            tuple(tuple(i for i, dim in enumerate(a) if dim == cut) for cut in dict.fromkeys(a) if cut in reduced)
+            for a in self.options[node]
+        ]
         for operand, dims in zip(operator.operands, operator.rule.operands, strict=True):
             if isinstance(operand, int) and operand != anchor and self.structure.group_of[operand] >= 0:
                 sides = self._group_side(operand), self._factor_side(translated(dims), node)
@@ -203,7 +206,7 @@ class _Pricing:
                 self._result(operator, result, node, self._factor_side(translated(dims), node), partial, times)
 
     def _result(
-        self, operator: Operator, result: int, node: int, side: _Side, partial: Sequence[tuple[int, ...]], times: int
+        self, operator: Operator, result: int, node: int, side: _Side, partial: Sequence[Partial], times: int
     ) -> None:
         group = self.structure.group_of[result]
         if group >= 0:
@@ -214,7 +217,7 @@ class _Pricing:
         for label, axes in enumerate(partial):
             self.node_costs[node][label] += times * self._combine(result, layout, layout, axes)
 
-    def _partials(self, operator: Operator, node: int) -> list[tuple[int, ...]]:
+    def _partials(self, operator: Operator, node: int) -> list[Partial]:
         return [partial_axes(operator, assignment) for assignment in self.options[node]]
 
     def _group_side(self, tensor: int) -> _Side:
@@ -233,7 +236,7 @@ class _Pricing:
         target: int,
         sides: tuple[_Side, _Side],
         tensor: int,
-        partial: Sequence[tuple[int, ...]],
+        partial: Sequence[Partial],
         times: int,
     ) -> None:
         """Adds the cost of taking `tensor` from the source's side to the target's, `partial` per label of the source."""
@@ -260,7 +263,7 @@ class _Pricing:
         present = self.edge_costs.get((source, target))
         self.edge_costs[source, target] = matrix if present is None else present + matrix
 
-    def _combine(self, tensor: int, source: Layout, target: Layout, partial: tuple[int, ...]) -> float:
+    def _combine(self, tensor: int, source: Layout, target: Layout, partial: Partial) -> float:
         value = self.graph.tensors[tensor]
         key = (value.shape, value.itemsize, source, target, partial)
         found = self._seconds.get(key)
