@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from flowaware_core.task import Task
+from zoo.data.choice import open_dataset
 from zoo.data.images import DataConfig, ImageDataset
 from zoo.errors import UserError
 from zoo.models.resnet.config import ResNetConfig
@@ -75,6 +76,7 @@ class ResNetRecipe:
         except ValueError as error:
             raise UserError(f"recipe.optimizer: {error}") from None
         self._dataset: ImageDataset | None = None
+        self._rehearsal = False
 
     def summary(self) -> str:
         """The model in one line, with its number of parameters."""
@@ -157,10 +159,9 @@ class ResNetRecipe:
         Raises:
             UserError: the data set is missing, damaged, or has more classes than the model.
         """
-        if self._dataset is None or self._dataset.rehearsal != rehearsal:
-            from zoo.data.choice import open_dataset
-
+        if self._dataset is None or self._rehearsal != rehearsal:
             self._dataset = open_dataset(self.data_config, self.data_dir, self.model_config.num_classes, rehearsal)
+            self._rehearsal = rehearsal
         return self._dataset
 
     def batches(

@@ -4,13 +4,55 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from zoo.data import cifar10
 from zoo.data.digits import open_digits
+from zoo.data.download import fetch
 from zoo.data.images import DataConfig, ImageDataset
 from zoo.errors import UserError
 
 
 def open_dataset(config: DataConfig, data_dir: Path, num_classes: int, rehearsal: bool) -> ImageDataset:
-    """Opens the data set that `config.name` names."""
-    if config.name == "digits" or rehearsal:
-        return open_digits(num_classes, rehearsal, "data: scikit-learn's handwritten digits, enlarged.")
-    raise UserError(f"recipe.data.name={config.name}: no such data set in {data_dir}")
+    """Opens the data set that the configuration names.
+
+    Args:
+        config: names it.
+        data_dir: where it is, or is put: for real training a missing CIFAR-10 is fetched from its official source.
+        num_classes: of the model.
+        rehearsal: nothing is fetched; where the data set is missing, scikit-learn's digits take its place.
+
+    Raises:
+        UserError: it is missing and cannot be fetched, or is damaged, or has more classes than the model.
+    """
+    dataset = _opened(config, data_dir, num_classes, rehearsal)
+    if len(dataset.classes) > num_classes:
+        raise UserError(
+            f"recipe.model.num_classes={num_classes}, but {dataset.name} has {len(dataset.classes)} classes; "
+            f"set recipe.model.num_classes={len(dataset.classes)}"
+        )
+    return dataset
+
+
+def _opened(config: DataConfig, data_dir: Path, num_classes: int, rehearsal: bool) -> ImageDataset:
+    if config.name == "digits":
+        return open_digits(f"data: scikit-learn's handwritten digits, enlarged to {_pixels(config)}")
+    command = f"python -m zoo.data.download cifar10 --data-dir {data_dir}"
+    files = cifar10.find(data_dir)
+    if files is None and rehearsal:
+        return open_digits(
+            f"data: no CIFAR-10 in {data_dir}, so this rehearsal runs on scikit-learn's handwritten digits, "
+            f"enlarged to {_pixels(config)}; to get CIFAR-10: {command}",
+            num_classes,
+        )
+    if files is None:
+        try:
+            files = cifar10.find(fetch(cifar10.NAME, data_dir))
+        except UserError as error:
+            raise UserError(
+                f"no CIFAR-10 in data_dir={data_dir}, and {error}; or, where there is a network, run: {command}"
+            ) from None
+    assert files is not None
+    return cifar10.open_cifar10(files)
+
+
+def _pixels(config: DataConfig) -> str:
+    return f"{config.image_size}x{config.image_size} pixels"

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from zoo.data.cards import card
 from zoo.data.images import ArrayExamples, ImageDataset
 
-# The set comes unsplit; the rest, 297 images, is for testing.
-TRAIN_EXAMPLES = 1500
-# Of pixel values over the whole range; a test holds them against the training split.
-MEAN = 0.305
-STD = 0.375
 
-
-def open_digits(num_classes: int = 10, rehearsal: bool = False, announcement: str = "") -> ImageDataset:
+def open_digits(announcement: str, num_classes: int = 10) -> ImageDataset:
     """The 1797 images of 8x8 pixels as grey RGB; only the digits below `num_classes` are taken."""
     from sklearn.datasets import load_digits  # here: it takes a second, and only rehearsals need it
 
+    about = card("digits")
     bunch = load_digits()
     images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None].repeat(3, axis=-1)
     labels = bunch.target.astype(np.int32)
@@ -27,12 +23,11 @@ def open_digits(num_classes: int = 10, rehearsal: bool = False, announcement: st
 
     return ImageDataset(
         name="digits",
-        train=split(slice(None, TRAIN_EXAMPLES)),
-        test=split(slice(TRAIN_EXAMPLES, None)),
-        mean=(MEAN,) * 3,
-        std=(STD,) * 3,
-        classes=tuple(str(digit) for digit in range(min(num_classes, 10))),
+        train=split(slice(None, about.splits["train"])),
+        test=split(slice(about.splits["train"], None)),
+        mean=about.mean,
+        std=about.std,
+        classes=about.classes[:num_classes],
         mirrors=False,
-        rehearsal=rehearsal,
         announcement=announcement,
     )

@@ -1,7 +1,7 @@
 """Batches of images: order, augmentation, each process' part, normalisation; a function of (seed, step) alone.
 
-An example's place in the endless stream decides its random numbers, and a process takes a stretch of each batch. So the
-stream is the same whatever the number of processes or reading threads, and any step is reached at no cost.
+The order and the random numbers are drawn for whole batches; a process then reads its own rows and no others. So a
+batch is the same whatever the number of processes or reading threads, and any step is reached at no cost.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Examples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        """An image (uint8 [H, W, 3], of any size) and its label."""
+    def take(self, numbers: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """The images (uint8 [n, size, size, 3]) and labels (int32 [n]) of these numbers [n]."""
         ...
 
 
@@ -61,8 +61,8 @@ class ArrayExamples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        return self.images[index], int(self.labels[index])
+    def take(self, numbers: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        return resize(self.images[numbers], size), self.labels[numbers]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,6 @@ class ImageDataset:
         mean, std: per channel, of pixel values over 255; images are normalised with them.
         classes: a name per label.
         mirrors: whether a mirrored image still shows the same thing.
-        rehearsal: whether it was opened for a rehearsal, where it may stand in for another data set.
         announcement: what the user must be told about it; empty where there is nothing to say.
     """
 
@@ -86,7 +85,6 @@ class ImageDataset:
     std: tuple[float, float, float]
     classes: tuple[str, ...]
     mirrors: bool = True
-    rehearsal: bool = False
     announcement: str = ""
 
     def batches(
@@ -102,94 +100,76 @@ class ImageDataset:
 
         "train" never ends: a new order every epoch, augmented if the configuration says so. "test" ends when every
         example was seen once, unaugmented, with "weight": float32 [b], which is 0 for rows that fill up the last batch.
+
+        Args:
+            split: "train" or "test".
+            config: image size, augmentation and number of reading threads.
+            seed: fixes the order and the augmentation.
+            start_step: number of batches to leave out.
+            global_batch: examples per batch, over all processes.
+            slice_of: (index, count): the part of each batch to read, of `count` equal stretches of its rows.
         """
         index, count = slice_of
         assert split in SPLITS and 0 <= index < count and global_batch % count == 0, (split, slice_of, global_batch)
-        stream = self._training(config, seed) if split == "train" else self._testing(config, global_batch)
-        rows = grain.MapDataset.source(_ProcessRows(stream, global_batch, index, count))
-        batches = rows.batch(global_batch // count, batch_fn=self._collate)[start_step:]
+        part = slice(index * global_batch // count, (index + 1) * global_batch // count)
+        if split == "train":
+            batches = self._training(config, seed, global_batch, part)
+        else:
+            batches = self._testing(config, global_batch, part)
         options = grain.ReadOptions(num_threads=config.readers, prefetch_buffer_size=2 * config.readers)
-        return iter(batches.to_iter_dataset(options))
+        return iter(batches[start_step:].to_iter_dataset(options))
 
-    def _training(self, config: DataConfig, seed: int) -> grain.MapDataset:
-        stream = grain.MapDataset.source(self.train).seed(seed).shuffle().repeat()
-        stream = stream.map(lambda example: _resized(example, config.image_size))
-        if not config.augment:
-            return stream
-        padding = config.image_size // 8
-        return stream.random_map(lambda example, rng: _augmented(example, rng, padding, self.mirrors))
+    def _training(self, config: DataConfig, seed: int, global_batch: int, part: slice) -> grain.MapDataset:
+        padding = config.image_size // 8 if config.augment else 0
 
-    def _testing(self, config: DataConfig, global_batch: int) -> grain.MapDataset:
-        stream = grain.MapDataset.source(_FilledUp(self.test, global_batch))
-        return stream.map(lambda example: _resized(example, config.image_size))
+        def read(draw: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
+            numbers, tops, lefts, mirrored = (values[part] for values in draw)
+            images, labels = self.train.take(numbers, config.image_size)
+            if config.augment:
+                images = cropped(images, padding, tops, lefts)
+            if config.augment and self.mirrors:
+                images[mirrored] = images[mirrored, :, ::-1]
+            return {"image": self._normalised(images), "label": labels}
 
-    def _collate(self, examples: list[tuple]) -> dict[str, np.ndarray]:
-        images, labels, *weights = zip(*examples, strict=True)
-        scale = np.float32(1 / 255) / np.asarray(self.std, np.float32)
-        shift = np.asarray(self.mean, np.float32) / np.asarray(self.std, np.float32)
-        batch = {"image": np.stack(images) * scale - shift, "label": np.asarray(labels, np.int32)}
-        if weights:
-            batch["weight"] = np.asarray(weights[0], np.float32)
-        return batch
+        def draw(numbers: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+            tops, lefts = rng.integers(0, 2 * padding, size=(2, global_batch), endpoint=True)
+            return numbers, tops, lefts, rng.integers(2, size=global_batch) == 1
 
+        order = grain.MapDataset.range(len(self.train)).seed(seed).shuffle().repeat()
+        return order.batch(global_batch, drop_remainder=True, batch_fn=np.asarray).random_map(draw).map(read)
 
-@dataclasses.dataclass(frozen=True)
-class _ProcessRows:
-    """The rows of an example stream that process `index` of `count` holds: the same stretch of every batch."""
+    def _testing(self, config: DataConfig, global_batch: int, part: slice) -> grain.MapDataset:
+        total = len(self.test)
 
-    stream: grain.MapDataset
-    global_batch: int
-    index: int
-    count: int
+        def read(batch: int) -> dict[str, np.ndarray]:
+            numbers = np.arange(batch * global_batch, (batch + 1) * global_batch)[part]
+            # Rows past the end repeat the last example; their weight is 0.
+            images, labels = self.test.take(np.minimum(numbers, total - 1), config.image_size)
+            weight = (numbers < total).astype(np.float32)
+            return {"image": self._normalised(images), "label": labels, "weight": weight}
 
-    def __len__(self) -> int:
-        return len(self.stream) // self.global_batch * (self.global_batch // self.count)
+        return grain.MapDataset.range(-(-total // global_batch)).map(read)
 
-    def __getitem__(self, row: int) -> tuple:
-        per_process = self.global_batch // self.count
-        batch, offset = divmod(row, per_process)
-        return self.stream[batch * self.global_batch + self.index * per_process + offset]
+    def _normalised(self, images: np.ndarray) -> np.ndarray:
+        mean, std = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
+        return images * (np.float32(1 / 255) / std) - mean / std
 
 
-@dataclasses.dataclass(frozen=True)
-class _FilledUp:
-    """Examples with a weight each; black ones of weight 0 make the number a multiple of the batch."""
-
-    examples: Examples
-    global_batch: int
-
-    def __len__(self) -> int:
-        return -(-len(self.examples) // self.global_batch) * self.global_batch
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int, float]:
-        if index < len(self.examples):
-            return (*self.examples[index], 1.0)
-        return np.zeros((1, 1, 3), np.uint8), 0, 0.0
+def cropped(images: np.ndarray, padding: int, tops: np.ndarray, lefts: np.ndarray) -> np.ndarray:
+    """Pads each image [n, S, S, 3] with black and cuts the window [S, S] out of it that starts at (tops, lefts) [n]."""
+    number, height, width, channels = images.shape
+    padded = np.zeros((number, height + 2 * padding, width + 2 * padding, channels), np.uint8)
+    padded[:, padding : padding + height, padding : padding + width] = images
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(1, 2))
+    return np.ascontiguousarray(windows[np.arange(number), tops, lefts].transpose(0, 2, 3, 1))
 
 
-def _augmented(example: tuple, rng: np.random.Generator, padding: int, mirrors: bool) -> tuple:
-    image, *rest = example
-    height, width = image.shape[:2]
-    padded = np.zeros((height + 2 * padding, width + 2 * padding, 3), np.uint8)
-    padded[padding : padding + height, padding : padding + width] = image
-    top, left = rng.integers(0, 2 * padding, size=2, endpoint=True)
-    image = padded[top : top + height, left : left + width]
-    if mirrors and rng.integers(2):
-        image = image[:, ::-1]
-    return (image, *rest)
-
-
-def _resized(example: tuple, size: int) -> tuple:
-    image, *rest = example
-    return (resize(image, size), *rest)
-
-
-def resize(image: np.ndarray, size: int) -> np.ndarray:
-    """Resamples a uint8 image [H, W, C] linearly to [size, size, C]; a coarser grid averages what it covers."""
-    if image.shape[:2] == (size, size):
-        return image
-    rows, columns = (_resampling(length, size) for length in image.shape[:2])
-    values = np.einsum("ah,hwc,bw->abc", rows, image.astype(np.float32), columns, optimize=True)
+def resize(images: np.ndarray, size: int) -> np.ndarray:
+    """Resamples uint8 images [n, H, W, C] linearly to [n, size, size, C]; a coarser grid averages what it covers."""
+    if images.shape[1:3] == (size, size):
+        return images
+    rows, columns = (_resampling(length, size) for length in images.shape[1:3])
+    values = np.einsum("ah,nhwc,bw->nabc", rows, images.astype(np.float32), columns, optimize=True)
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
