@@ -139,6 +139,15 @@ def test_ours_restores_in_the_other_version_lane(tmp_path):
     assert "restored what " + ours.split("\n")[-2] in other_lane(OTHER_RESTORE, tmp_path)
 
 
+def pair(code: str, directory: Path) -> list[subprocess.Popen]:
+    """Two processes of two devices each, that run the same code as one group."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    return [child(code, directory, index, port, **flags) for index in (0, 1)]
+
+
 TWO_PROCESSES = """
 import json, sys
 import jax, numpy as np
@@ -189,11 +198,7 @@ print("done", index)
 
 
 def test_two_processes_write_one_checkpoint(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    processes = [child(TWO_PROCESSES, tmp_path, index, port, **flags) for index in (0, 1)]
+    processes = pair(TWO_PROCESSES, tmp_path)
     outputs = [process.communicate(timeout=180)[0] for process in processes]
     for index, output in enumerate(outputs):
         assert f"done {index}" in output, "\n".join(outputs)
@@ -205,3 +210,38 @@ def test_two_processes_write_one_checkpoint(tmp_path):
     np.testing.assert_array_equal(found["w"], jax.random.normal(jax.random.key(0), (8, 6)))
     files = json.loads((tmp_path / "2" / "manifest.json").read_text())["files"]
     assert any("ocdbt.process_1" in name for name in files)
+
+
+ONE_FAILS = """
+import os, resource, sys
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+directory, index, port = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=index)
+from zoo.errors import UserError
+from zoo.training.checkpoints import Checkpoints
+place = NamedSharding(Mesh(np.array(jax.devices()), ("card",)), P("card"))
+state = {"w": jax.jit(lambda: jax.random.normal(jax.random.key(0), (400, 400)), out_shardings=place)()}
+if index == 1:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+checkpoints = Checkpoints(directory)
+checkpoints.save(1, state, {})
+try:
+    checkpoints.wait()
+except UserError as error:
+    print("user error:", error, flush=True)
+    os._exit(2)
+"""
+
+
+def test_a_process_that_cannot_write_its_part_says_so_at_once(tmp_path):
+    """The other one waits for that part; the launcher ends it when the first has left."""
+    healthy, failing = pair(ONE_FAILS, tmp_path)
+    try:
+        output, _ = failing.communicate(timeout=120)
+    finally:
+        healthy.kill()
+        failing.kill()
+    assert failing.returncode == 2 and "user error: cannot save in" in output, output
+    assert Checkpoints(tmp_path).steps() == []

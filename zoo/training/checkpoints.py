@@ -79,14 +79,18 @@ class Checkpoints:
         self._pending = self._worker.submit(self._commit, step, folder, finish)
 
     def wait(self) -> None:
-        """Returns when the last save is complete on all processes. Raises UserError as `save` does."""
+        """Returns when the last save is complete on all processes. Raises UserError as `save` does.
+
+        A process whose own part failed raises at once: the others may wait for that part until it has left.
+        """
         if self._pending is None:
             return
         error = self._pending.exception()
         self._pending = None
-        with self._mended(), agreement.all_or_none("finish the checkpoint"):
+        with self._mended():
             if error is not None:
                 raise error
+        agreement.smallest(0)  # process 0 comes here once the manifest is written
 
     def steps(self) -> list[int]:
         """The complete steps, ascending; empty when there is none or no such folder."""
