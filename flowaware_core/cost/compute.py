@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from flowaware_core.cluster.model import Device
 from flowaware_core.graph.model import Operator, Tensor
 
@@ -19,11 +21,11 @@ FUSED_TRAFFIC = 0.35
 MATRIX_PRIMITIVES = ("dot_general", "conv_general_dilated")
 
 
-def seconds(operator: Operator, tensors: Sequence[Tensor], shards: int, device: Device) -> float:
-    """Time of one run of an operator of which every device does one of `shards` equal parts."""
-    size = sum(tensors[tensor].bytes for tensor in (*operator.inputs, *operator.results)) / shards
-    traffic = size / device.memory_bandwidth_bytes_per_s
+def seconds(operator: Operator, tensors: Sequence[Tensor], shards: np.ndarray, device: Device) -> np.ndarray:
+    """Time of one run of an operator of which every device does one of `shards` equal parts, for each number of shards."""
+    size = sum(tensors[tensor].bytes for tensor in (*operator.inputs, *operator.results))
+    traffic = size / shards / device.memory_bandwidth_bytes_per_s
     if operator.primitive not in MATRIX_PRIMITIVES:
         return FUSED_TRAFFIC * traffic
     peak = device.flops_per_s(tensors[operator.results[0]].dtype) * MATRIX_EFFICIENCY
-    return max(operator.flops / shards / peak, traffic)
+    return np.maximum(operator.flops / shards / peak, traffic)

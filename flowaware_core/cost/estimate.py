@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cluster.model import Device
 from flowaware_core.cost import communication, compute, memory
@@ -54,7 +56,7 @@ def estimate(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> 
     for operator, times in graph.walk():
         if not operator.subgraphs:
             shards = _shards(operator, placement, mesh)
-            work += times * compute.seconds(operator, graph.tensors, shards, device)
+            work += times * float(compute.seconds(operator, graph.tensors, np.array(shards), device))
             flops += times * operator.flops / shards
     return Estimate(work, moves, flops, memory.usage(played, graph.carried), played, graph.carried)
 

@@ -8,6 +8,7 @@ pass).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 from flowaware_core.graph.layout import Layout, whole
@@ -96,7 +97,7 @@ def group_layout(structure: Structure, tensor: int, assignment: Assignment) -> L
 
 def factor_layout(dims: Dims, assignment: Assignment) -> Layout:
     """Layout of an operator's tensor under an assignment of factors; a merged dimension is cut by its major factor."""
-    return _layout([factors[0] if factors else -1 for factors in dims], assignment)
+    return _layout(tuple(factors[0] if factors else -1 for factors in dims), assignment)
 
 
 def partial_axes(operator: Operator, assignment: Assignment) -> Partial:
@@ -148,7 +149,8 @@ def operator_placement(
     return OperatorPlacement(operands, results, free)
 
 
-def _layout(dims: Sequence[int], assignment: Assignment) -> Layout:
+@functools.lru_cache(maxsize=2**16)
+def _layout(dims: tuple[int, ...], assignment: Assignment) -> Layout:
     return tuple(
         tuple(axis for axis, chosen in enumerate(assignment) if chosen == dim) if dim >= 0 else () for dim in dims
     )

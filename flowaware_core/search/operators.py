@@ -22,7 +22,7 @@ from flowaware_core.graph.model import Graph
 from flowaware_core.graph.placement import Choices, group_layout, place
 from flowaware_core.graph.structure import Structure
 from flowaware_core.search import labelling
-from flowaware_core.search.problem import Nodes, Restriction, costs, nodes
+from flowaware_core.search.problem import Costs, Nodes, Restriction, costs, nodes, restricted
 
 # Rounds of "solve, look at the real peak, lower the limit".
 ROUNDS = 4
@@ -43,27 +43,38 @@ class Candidate:
         return self.estimate.usage.total <= self.usable_bytes
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Space:
+    """A program on one mesh: every node with every label, priced."""
+
+    graph: Graph
+    structure: Structure
+    mesh: Mesh
+    device: Device
+    nodes: Nodes
+    costs: Costs
+
+    @staticmethod
+    def of(graph: Graph, structure: Structure, mesh: Mesh, device: Device) -> Space:
+        labels = nodes(graph, structure, mesh)
+        return Space(graph, structure, mesh, device, labels, costs(graph, structure, mesh, device, labels))
+
+
 def search(
-    graph: Graph,
-    structure: Structure,
-    mesh: Mesh,
-    device: Device,
-    strategy: str,
-    restriction: Restriction | None = None,
-    seeds: Sequence[Choices] = (),
+    space: Space, strategy: str, restriction: Restriction | None = None, seeds: Sequence[Choices] = ()
 ) -> Candidate:
-    """The fastest choice on one mesh; where nothing fits, the one that needs least memory.
+    """The fastest choice in a space; where nothing fits, the one that needs least memory.
 
     Args:
-        graph, structure: the program.
-        mesh: where it runs.
-        device: what it runs on.
+        space: the program on one mesh.
         strategy: a name for the result.
         restriction: what a template leaves open; None for the whole space.
         seeds: choices the result shall not be worse than.
     """
-    options = nodes(graph, structure, mesh, restriction)
-    priced = costs(graph, structure, mesh, device, options)
+    graph, structure, mesh, device = space.graph, space.structure, space.mesh, space.device
+    options, priced = space.nodes, space.costs
+    if restriction is not None:
+        options, priced = restricted(structure, options, priced, restriction)
     starts = [labels for seed in seeds if (labels := options.labelling(seed)) is not None]
     rows: labelling.problem.Rows = ()
     limit: float | None = None

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,19 +22,18 @@ from flowaware_core.graph.layout import Layout
 from flowaware_core.graph.model import Graph, Operator
 from flowaware_core.graph.placement import Assignment, Choices, Partial, partial_axes
 from flowaware_core.graph.rules import Dims
-from flowaware_core.graph.structure import Structure, tensors_of
+from flowaware_core.graph.structure import Group, Structure, tensors_of
 from flowaware_core.search.space import group_assignments, operator_assignments
 
-GroupFilter = Callable[[int, Assignment], bool]
-OperatorFilter = Callable[[Operator, Assignment], bool]
+Filter = Callable[[Assignment], bool]
 
 
 @dataclasses.dataclass(frozen=True)
 class Restriction:
-    """What a hand-written strategy leaves to choose; a node of which nothing is left keeps all its labels."""
+    """What a hand-written strategy leaves to choose: for a group (by index) or a free operator, which labels."""
 
-    group: GroupFilter
-    operator: OperatorFilter
+    group: Callable[[int], Filter]
+    operator: Callable[[Operator], Filter]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,30 +76,22 @@ def viewed(graph: Graph, structure: Structure) -> tuple[int, ...]:
     return tuple(sorted(t for t, count in readers.items() if count > 1 and structure.group_of[t] >= 0))
 
 
-def nodes(graph: Graph, structure: Structure, mesh: Mesh, restriction: Restriction | None = None) -> Nodes:
-    """All nodes with the labels that the restriction leaves."""
-
-    def keep(options: tuple[Assignment, ...], allowed: Callable[[Assignment], bool]) -> tuple[Assignment, ...]:
-        return tuple(option for option in options if allowed(option)) or options
-
+def nodes(graph: Graph, structure: Structure, mesh: Mesh) -> Nodes:
+    """All nodes with all their labels; nodes of equal lengths share one tuple of labels."""
     cache: dict[object, tuple[Assignment, ...]] = {}
-    groups = []
-    for index, group in enumerate(structure.groups):
-        shape = ("g", group.sizes, group.shardable)
-        options = cache.get(shape) or cache.setdefault(shape, group_assignments(group, mesh.sizes))
-        groups.append(options if restriction is None else keep(options, functools.partial(restriction.group, index)))
-    operators = {}
-    for operator in structure.free:
-        key = ("o", operator.rule.factors)
-        options = cache.get(key) or cache.setdefault(key, operator_assignments(operator, mesh.sizes))
-        operators[operator.id] = (
-            options if restriction is None else keep(options, functools.partial(restriction.operator, operator))
-        )
-    views = {}
-    for tensor in viewed(graph, structure):
-        group = structure.groups[structure.group_of[tensor]]
-        views[tensor] = cache.get(("g", (group.sizes, group.shardable))) or group_assignments(group, mesh.sizes)
-    return Nodes(tuple(groups), operators, views)
+
+    def of_group(group: Group) -> tuple[Assignment, ...]:
+        shape = ("group", group.sizes, group.shardable)
+        return cache.get(shape) or cache.setdefault(shape, group_assignments(group, mesh.sizes))
+
+    def of_operator(operator: Operator) -> tuple[Assignment, ...]:
+        shape = ("operator", operator.rule.factors)
+        return cache.get(shape) or cache.setdefault(shape, operator_assignments(operator, mesh.sizes))
+
+    groups = tuple(of_group(group) for group in structure.groups)
+    operators = {operator.id: of_operator(operator) for operator in structure.free}
+    views = {tensor: groups[structure.group_of[tensor]] for tensor in viewed(graph, structure)}
+    return Nodes(groups, operators, views)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,6 +106,28 @@ class Costs:
 def costs(graph: Graph, structure: Structure, mesh: Mesh, device: Device, labels: Nodes) -> Costs:
     """Prices every node and every edge, in seconds for one step."""
     return _Pricing(graph, structure, mesh, device, labels).price()
+
+
+def restricted(structure: Structure, labels: Nodes, priced: Costs, restriction: Restriction) -> tuple[Nodes, Costs]:
+    """The part of a problem that a restriction leaves; a node of which nothing would be left keeps all its labels."""
+    kept = [_kept(options, restriction.group(index)) for index, options in enumerate(labels.groups)]
+    for operator in structure.free:
+        kept.append(_kept(labels.operators[operator.id], restriction.operator(operator)))
+    kept += [np.arange(len(options)) for options in labels.views.values()]
+    groups, operators = len(labels.groups), len(labels.operators)
+    chosen = [tuple(options[i] for i in keep) for options, keep in zip(labels.labels, kept, strict=True)]
+    left = Nodes(
+        tuple(chosen[:groups]),
+        dict(zip(labels.operators, chosen[groups : groups + operators], strict=True)),
+        dict(zip(labels.views, chosen[groups + operators :], strict=True)),
+    )
+    matrices = tuple(m[np.ix_(kept[i], kept[j])] for (i, j), m in zip(priced.edges, priced.matrices, strict=True))
+    return left, Costs(tuple(c[keep] for c, keep in zip(priced.nodes, kept, strict=True)), priced.edges, matrices)
+
+
+def _kept(options: tuple[Assignment, ...], allowed: Filter) -> np.ndarray:
+    keep = [index for index, option in enumerate(options) if allowed(option)]
+    return np.array(keep or range(len(options)))
 
 
 class _Pricing:
@@ -146,7 +160,6 @@ class _Pricing:
 
     def _work(self, operator: Operator, times: int) -> None:
         """Time of the operator itself under every label of the node it belongs to."""
-        tensors = self.graph.tensors
         if operator.id in self.node_of_operator:
             node = self.node_of_operator[operator.id]
         else:
@@ -154,16 +167,17 @@ class _Pricing:
             node = self.structure.group_of[anchor] if anchor >= 0 else -1
             if node < 0:
                 return
-        whole = [compute.seconds(operator, tensors, shards, self.device) for shards in self._shards(node)]
-        self.node_costs[node] += times * np.array(whole)
+        seconds = compute.seconds(operator, self.graph.tensors, self._shards(node), self.device)
+        self.node_costs[node] += times * seconds
 
-    def _shards(self, node: int) -> list[int]:
+    def _shards(self, node: int) -> np.ndarray:
+        """Into how many parts each label cuts what it is a label of."""
         key = ("shards", id(self.options[node]))
         if key not in self._matrices:
             sizes = self.mesh.sizes
             counts = [math.prod(s for s, dim in zip(sizes, a, strict=True) if dim >= 0) for a in self.options[node]]
-            self._matrices[key] = np.array(counts)
-        return list(self._matrices[key])
+            self._matrices[key] = np.array(counts, dtype=float)
+        return self._matrices[key]
 
     def _free(self, operator: Operator, times: int) -> None:
         node = self.node_of_operator[operator.id]
@@ -244,14 +258,11 @@ class _Pricing:
         key = (value.shape, value.itemsize, sides[0].key, sides[1].key, tuple(partial))
         matrix = self._matrices.get(key)
         if matrix is None:
-            rows, columns = sides[0].layouts(), sides[1].layouts()
-            distinct = {layout: index for index, layout in enumerate(dict.fromkeys(columns))}
-            spread = np.array([distinct[layout] for layout in columns])
-            matrix = np.empty((len(rows), len(columns)))
-            for row, layout in enumerate(rows):
-                axes = partial[row] if partial else ()
-                line = np.array([self._combine(tensor, layout, other, axes) for other in distinct])
-                matrix[row] = line[spread]
+            rows = [(layout, partial[row] if partial else ()) for row, layout in enumerate(sides[0].layouts)]
+            distinct, row_of = _distinct(rows)
+            others, column_of = _distinct(sides[1].layouts)
+            table = [[self._combine(tensor, layout, other, axes) for other in others] for layout, axes in distinct]
+            matrix = np.array(table)[np.ix_(row_of, column_of)]
             self._matrices[key] = matrix
         if times != 1:
             matrix = matrix * times
@@ -274,6 +285,12 @@ class _Pricing:
         return found
 
 
+def _distinct(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """The different values in order of appearance, and the position of each value among them."""
+    positions = {value: index for index, value in enumerate(dict.fromkeys(values))}
+    return list(positions), [positions[value] for value in values]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Side:
     """One end of an edge: a tensor's dimensions in the dimensions that labels assign axes to."""
@@ -285,6 +302,7 @@ class _Side:
     def key(self) -> tuple[tuple[int, ...], int]:
         return self.dims, id(self.labels)
 
+    @functools.cached_property
     def layouts(self) -> list[Layout]:
         return [
             tuple(tuple(i for i, chosen in enumerate(label) if chosen == dim) if dim >= 0 else () for dim in self.dims)

@@ -10,7 +10,7 @@ from flowaware_core.cluster.model import Cluster
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.structure import Structure
 from flowaware_core.search import templates
-from flowaware_core.search.operators import Candidate, better, search
+from flowaware_core.search.operators import Candidate, Space, better, search
 from flowaware_core.search.problem import Restriction
 
 TEMPLATES: Mapping[str, Callable[[Graph, Structure, Mesh], Restriction]] = {
@@ -32,21 +32,18 @@ def candidates(graph: Graph, structure: Structure, cluster: Cluster, strategy: s
         strategy: "auto" or a template's name.
     """
     mesh, device = natural(cluster), cluster.device
+    space = Space.of(graph, structure, mesh, device)
     others = {
-        name: search(graph, structure, mesh, device, name, restrict(graph, structure, mesh))
+        name: search(space, name, restrict(graph, structure, mesh))
         for name, restrict in TEMPLATES.items()
         if strategy in ("auto", name)
     }
     if strategy != "auto":
         return (others[strategy],)
-    best: Candidate | None = None
+    best = search(space, "auto", None, [candidate.choices for candidate in others.values()])
     for option in meshes(cluster):
-        if option != mesh and len(option.axes) > MOST_AXES:
-            continue
-        seeds = [c.choices for c in others.values()] if option == mesh else []
-        found = search(graph, structure, option, device, "auto", None, seeds)
-        best = found if best is None else better(best, found)
-    assert best is not None
+        if option != mesh and len(option.axes) <= MOST_AXES:
+            best = better(best, search(Space.of(graph, structure, option, device), "auto"))
     for other in others.values():
         # The solver counts a copy once per reader, the estimate once: by the estimate a template may still win.
         best = better(best, dataclasses.replace(other, strategy="auto"))

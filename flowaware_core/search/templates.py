@@ -13,7 +13,7 @@ from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.graph.model import Graph, Operator
 from flowaware_core.graph.placement import Assignment
 from flowaware_core.graph.structure import Structure, tensors_of
-from flowaware_core.search.problem import Restriction
+from flowaware_core.search.problem import Filter, Restriction
 
 # Below this many elements a tensor costs more to gather than it saves: hand-written FSDP leaves such tensors whole.
 SMALL = 2**14
@@ -35,30 +35,31 @@ def tensor(graph: Graph, structure: Structure, mesh: Mesh) -> Restriction:
     weights = _state_groups(graph, structure)
     inner = len(mesh.axes) - 1
 
-    def group(index: int, assignment: Assignment) -> bool:
+    def group(index: int) -> Filter:
         sizes, classes = structure.groups[index].sizes, structure.classes[index]
-        cut = assignment[inner]
-        if cut >= 0 and classes[cut] in batch:
-            return False
-        outer_ok = all(
-            dim >= 0 and classes[dim] in batch if any(c in batch for c in classes) else dim < 0
-            for dim in assignment[:inner]
-        )
-        if index in weights and math.prod(sizes) >= SMALL and len(sizes) > 1:
-            return outer_ok and cut in _channel_dims(sizes)
-        return outer_ok
+        batched = any(c in batch for c in classes)
+        weight = index in weights and math.prod(sizes) >= SMALL and len(sizes) > 1
 
-    def operator(candidate: Operator, assignment: Assignment) -> bool:
-        of_batch = _batch_factors(candidate, structure, batch)
-        if assignment[inner] in of_batch:
-            return False
-        return all((factor in of_batch) if of_batch else factor < 0 for factor in assignment[:inner])
+        def allowed(assignment: Assignment) -> bool:
+            cut = assignment[inner]
+            if cut >= 0 and classes[cut] in batch:
+                return False
+            if weight and cut not in (len(sizes) - 2, len(sizes) - 1):
+                return False
+            return all((dim >= 0 and classes[dim] in batch) if batched else dim < 0 for dim in assignment[:inner])
+
+        return allowed
+
+    def operator(candidate: Operator) -> Filter:
+        examples = _batch_factors(candidate, structure, batch)
+
+        def allowed(assignment: Assignment) -> bool:
+            outer = all((factor in examples) if examples else factor < 0 for factor in assignment[:inner])
+            return outer and assignment[inner] not in examples
+
+        return allowed
 
     return Restriction(group, operator)
-
-
-def _channel_dims(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return len(sizes) - 2, len(sizes) - 1
 
 
 def _spread(graph: Graph, structure: Structure, mesh: Mesh, state: bool) -> Restriction:
@@ -66,20 +67,25 @@ def _spread(graph: Graph, structure: Structure, mesh: Mesh, state: bool) -> Rest
     kept = _state_groups(graph, structure)
     count = len(mesh.axes)
 
-    def group(index: int, assignment: Assignment) -> bool:
+    def group(index: int) -> Filter:
         sizes, classes = structure.groups[index].sizes, structure.classes[index]
         examples = [dim for dim, c in enumerate(classes) if c in batch]
         if examples:
-            return assignment == (examples[0],) * count
+            return _only(examples[0], count)
         if state and index in kept and math.prod(sizes) >= SMALL:
-            return assignment == (_longest(sizes, mesh),) * count
-        return assignment == (-1,) * count
+            return _only(_longest(sizes, mesh), count)
+        return _only(-1, count)
 
-    def operator(candidate: Operator, assignment: Assignment) -> bool:
-        of_batch = _batch_factors(candidate, structure, batch)
-        return assignment == ((min(of_batch),) * count if of_batch else (-1,) * count)
+    def operator(candidate: Operator) -> Filter:
+        return _only(min(_batch_factors(candidate, structure, batch), default=-1), count)
 
     return Restriction(group, operator)
+
+
+def _only(dim: int, count: int) -> Filter:
+    """All axes on one dimension (-1: none on any)."""
+    wanted = (dim,) * count
+    return lambda assignment: assignment == wanted
 
 
 def _longest(sizes: tuple[int, ...], mesh: Mesh) -> int:
