@@ -197,6 +197,7 @@ print("done", index)
 """
 
 
+@pytest.mark.smoke
 def test_two_processes_write_one_checkpoint(tmp_path):
     processes = pair(TWO_PROCESSES, tmp_path)
     outputs = [process.communicate(timeout=180)[0] for process in processes]

@@ -95,6 +95,7 @@ def saved(directory: Path, *steps: int, **options) -> Checkpoints:
 SMALL = {"w": jax.ShapeDtypeStruct((64, 8), "float32"), "b": jax.ShapeDtypeStruct((3,), "float32")}
 
 
+@pytest.mark.smoke
 def test_a_state_comes_back_with_its_structure_values_and_meta(tmp_path):
     state, checkpoints = training_state(), Checkpoints(tmp_path / "checkpoints")
     checkpoints.save(5, state, META)
@@ -109,6 +110,7 @@ def test_a_state_comes_back_with_its_structure_values_and_meta(tmp_path):
     assert [checkpoints.steps(), checkpoints.latest(), Checkpoints(tmp_path / "no").latest()] == [[5], 5, None]
 
 
+@pytest.mark.smoke
 def test_eight_devices_to_one_to_eight_gives_equal_arrays(tmp_path):
     state = training_state(8)
     one = Checkpoints(tmp_path / "8")
@@ -173,6 +175,7 @@ def test_numbers_that_are_not_finite_come_back(tmp_path):
     assert np.isnan(meta["loss"])
 
 
+@pytest.mark.smoke
 def test_donating_the_state_right_after_save_does_not_change_what_is_saved(tmp_path):
     overwrite = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 - 7, tree), donate_argnums=0)
     for step, spec in enumerate([("card",), ()]):
@@ -190,6 +193,7 @@ def test_donating_the_state_right_after_save_does_not_change_what_is_saved(tmp_p
         np.testing.assert_array_equal(found["host"], np.arange(5))
 
 
+@pytest.mark.smoke
 def test_any_flipped_byte_is_named_and_the_previous_good_step_offered(tmp_path):
     checkpoints = saved(tmp_path, 10, 20)
     for file in sorted(file for file in (tmp_path / "20").rglob("*") if file.is_file()):
