@@ -171,16 +171,21 @@ def backend(compiled: jax.stages.Compiled) -> str:
     return str(executable.local_devices()[0].platform) if executable is not None else "cpu"
 
 
-def compiler_options(platform: str) -> dict[str, str | bool]:
+def compiler_options(platform: str, optimise: bool = True) -> dict[str, str | bool | int]:
     """Options for compiling a planned program.
 
     The newest CPU compiler hands reductions and convolutions to a library whose loops fuse with nothing around them:
     values that are never written on an accelerator are then kept in memory, and steps of convolutional networks were
     measured a quarter slower. The option is unknown to 0.4.34, which has no such library.
+
+    Args:
+        platform: what is compiled for.
+        optimise: whether the machine code shall be fast to run rather than fast to make.
     """
+    options: dict[str, str | bool | int] = {} if optimise else {"xla_backend_optimization_level": 0}
     if platform == "cpu" and VERSION >= (0, 8):
-        return {"xla_cpu_experimental_ynn_fusion_type": ""}
-    return {}
+        options["xla_cpu_experimental_ynn_fusion_type"] = ""
+    return options
 
 
 def bind_remat(equation: JaxprEqn, inner: ClosedJaxpr, values: Sequence[Any]) -> list[Any]:
