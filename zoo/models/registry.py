@@ -10,7 +10,9 @@ from zoo.errors import UserError
 
 # name -> "module:attribute"; the name is the folder below zoo/models.
 MODELS = {
+    "bert": "zoo.models.bert.model:Bert",
     "resnet": "zoo.models.resnet.model:ResNet",
+    "t5": "zoo.models.t5.model:T5",
 }
 
 
