@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -56,8 +57,9 @@ def pip(interpreter: Path, *arguments: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def said(interpreter: Path, folder: Path, *arguments: str) -> str:
-    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "XLA_FLAGS")}
+def said(interpreter: Path, folder: Path, *arguments: str, path: str = "") -> str:
+    environ = {**os.environ, "PYTHONPATH": path}
+    environ.pop("XLA_FLAGS", None)
     result = subprocess.run([str(interpreter), *arguments], cwd=folder, env=environ, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -85,6 +87,24 @@ def test_it_is_found_from_an_empty_directory(python: Path, tmp_path: Path) -> No
     assert place.startswith(str(python.parents[1])) and names[0] == "resnet152" and "dcu32" in names
     assert "resnet152" in said(python, tmp_path, "-m", "zoo.list")
     assert not list(tmp_path.iterdir())
+
+
+def test_it_trains_as_the_checkout_does(python: Path, tmp_path: Path, root: Path) -> None:
+    words = [
+        "recipe=resnet50", "cluster=emulated", "cluster.n=2", "steps=2", "log_every=1", "recipe.data.global_batch=2",
+        "recipe.model.blocks=[1,1,1,1]", "recipe.model.width=8", "recipe.data.image_size=8",
+    ]  # fmt: skip
+    losses = {}
+    for name, interpreter, path in (("wheel", python, ""), ("checkout", Path(sys.executable), str(root))):
+        folder = tmp_path / name
+        folder.mkdir()
+        said(interpreter, folder, "-m", "zoo.train", *words, path=path)
+        run = folder / "runs" / "resnet50-emulated"
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        losses[name] = [line["loss"] for line in lines if line["split"] == "train"]
+        assert (run / "checkpoints" / "2").is_dir()
+        assert [path.name for path in folder.iterdir()] == ["runs"]
+    assert losses["wheel"] == losses["checkout"] and len(losses["wheel"]) == 2
 
 
 def test_the_other_package_called_datasets_stays_whole(python: Path, wheel: Path, tmp_path: Path, root: Path) -> None:

@@ -50,13 +50,11 @@ class Machine:
     Attributes:
         cluster: the named cluster, as the engine sees it.
         level: how true figures are that are measured here: "cluster" on the real one, "emulated" on virtual devices.
-        rehearses: whether virtual devices stand for accelerators that are not here.
         sentence: what the user should know about it.
     """
 
     cluster: Cluster
     level: Literal["emulated", "cluster"]
-    rehearses: bool
     sentence: str
 
 
@@ -75,7 +73,7 @@ def settle(config: ClusterConfig, group: Group) -> Machine:
         cluster = build(config)
         emulate(share(cluster, group))
         text = f"{cluster.num_devices} virtual devices on this machine's processor; no speed here is an accelerator's"
-        return Machine(cluster, "emulated", False, f"cluster={config.name}: {text}")
+        return Machine(cluster, "emulated", f"cluster={config.name}: {text}")
     found = look()
     cluster = detected(config, found, group) if config.kind == "detected" else build(config)
     here = f"{found.count * group.count} x {found.kind}"
@@ -85,7 +83,7 @@ def settle(config: ClusterConfig, group: Group) -> Machine:
             f"this machine has {here}, and {config.name} is {cluster.num_devices} x {cluster.device.kind}. The "
             "plan is made and compiled at full size, then rehearsed on virtual devices"
         )
-        return Machine(cluster, "emulated", True, text)
+        return Machine(cluster, "emulated", text)
     if found.platform == "cpu":
         emulate(1)
     elif group.launched:
@@ -93,7 +91,7 @@ def settle(config: ClusterConfig, group: Group) -> Machine:
             f"processes={group.count} shares out virtual devices, and this machine has {here}; leave it out. On "
             "several hosts start one each, with srun or with ZOO_PROCESS_COUNT, ZOO_PROCESS_INDEX and ZOO_COORDINATOR"
         )
-    return Machine(cluster, "cluster", False, f"cluster={config.name}: {here}")
+    return Machine(cluster, "cluster", f"cluster={config.name}: {here}")
 
 
 def share(cluster: Cluster, group: Group) -> int:

@@ -54,17 +54,21 @@ def test_emulation_gives_a_process_its_devices(count: int, root: Path) -> None:
     assert result.stdout.split() == ["cpu", str(count), str(float(count))]
 
 
-def test_an_emulated_cluster_is_virtual_devices_and_no_rehearsal(untouched: list[int]) -> None:
+def test_an_emulated_cluster_is_virtual_devices_shared_among_processes(untouched: list[int]) -> None:
     machine = settle(cluster("cluster=emulated", "cluster.n=8"), Group())
-    assert (machine.level, machine.rehearses, machine.cluster.num_devices) == ("emulated", False, 8)
+    assert (machine.level, machine.cluster.num_devices) == ("emulated", 8)
     settle(cluster("cluster=emulated", "cluster.n=8"), Group(1, 2, "localhost:1", launched=True))
     assert untouched == [8, 4]
 
 
 def test_a_cluster_that_is_not_here_is_rehearsed(untouched: list[int]) -> None:
     machine = settle(cluster("cluster=dcu32"), Group())
-    assert (machine.level, machine.rehearses) == ("emulated", True)
-    assert untouched == [32] and "1 x cpu" in machine.sentence and "32 x DCU" in machine.sentence
+    assert (
+        machine.level == "emulated"
+        and untouched == [32]
+        and "1 x cpu" in machine.sentence
+        and "32 x DCU" in machine.sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ def test_a_cluster_is_here_when_kind_and_number_agree(
 ) -> None:
     monkeypatch.setattr(devices, "look", lambda: found)
     machine = settle(cluster("cluster=h200x8"), group)
-    assert (machine.level == "cluster", machine.rehearses, bool(untouched)) == (here, not here, not here)
+    assert (machine.level == "cluster", bool(untouched)) == (here, not here)
 
 
 def test_launched_processes_do_not_share_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +121,7 @@ def test_local_without_accelerators_is_the_processor(untouched: list[int]) -> No
     machine = settle(cluster("cluster=local"), Group())
     assert machine.cluster.num_devices == 1 and machine.cluster.device.kind == "cpu"
     assert 0 < machine.cluster.device.memory_bytes <= psutil.virtual_memory().total
-    assert untouched == [1] and not machine.rehearses
+    assert untouched == [1] and machine.level == "cluster"
 
 
 def test_the_look_at_the_devices_is_one_line_of_json(root: Path) -> None:
