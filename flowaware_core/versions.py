@@ -171,7 +171,7 @@ def backend(compiled: jax.stages.Compiled) -> str:
     return str(executable.local_devices()[0].platform) if executable is not None else "cpu"
 
 
-def compiler_options(platform: str, optimise: bool = True) -> dict[str, str | bool | int]:
+def compiler_options(platform: str, optimise: bool = True) -> dict[str, Any]:
     """Options for compiling a planned program.
 
     The newest CPU compiler hands reductions and convolutions to a library whose loops fuse with nothing around them:

@@ -57,8 +57,10 @@ def pip(interpreter: Path, *arguments: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def said(interpreter: Path, folder: Path, *arguments: str, path: str = "") -> str:
+def said(interpreter: Path, folder: Path, *arguments: str, path: str = "", cache: Path | None = None) -> str:
     environ = {**os.environ, "PYTHONPATH": path}
+    if cache is not None:  # so that equal programs are compiled once
+        environ |= {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     environ.pop("XLA_FLAGS", None)
     result = subprocess.run([str(interpreter), *arguments], cwd=folder, env=environ, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -98,7 +100,7 @@ def test_it_trains_as_the_checkout_does(python: Path, tmp_path: Path, root: Path
     for name, interpreter, path in (("wheel", python, ""), ("checkout", Path(sys.executable), str(root))):
         folder = tmp_path / name
         folder.mkdir()
-        said(interpreter, folder, "-m", "zoo.train", *words, path=path)
+        said(interpreter, folder, "-m", "zoo.train", *words, path=path, cache=tmp_path / "compiled")
         run = folder / "runs" / "resnet50-emulated"
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         losses[name] = [line["loss"] for line in lines if line["split"] == "train"]
