@@ -135,7 +135,7 @@ def test_a_plan_resized_keeps_its_choices(nested: fa.Cluster) -> None:
 
 
 def test_memory_is_a_hard_limit(nested: fa.Cluster) -> None:
-    task = recipe().task()
+    task = recipe(width=64).task()
     plan = fa.plan(task, nested, strategy="data")
     needed = plan.predicted.memory["total"]
     lean = fa.plan(task, nested, strategy="fsdp").predicted.memory["total"]
