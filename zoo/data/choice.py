@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from zoo.data import cifar10
+from zoo.data.arrays import open_arrays
 from zoo.data.digits import open_digits
 from zoo.data.download import fetch
 from zoo.data.images import DataConfig, ImageDataset
@@ -35,6 +36,8 @@ def open_dataset(config: DataConfig, data_dir: Path, num_classes: int, rehearsal
 def _opened(config: DataConfig, data_dir: Path, num_classes: int, rehearsal: bool) -> ImageDataset:
     if config.name == "digits":
         return open_digits(f"data: scikit-learn's handwritten digits, enlarged to {_pixels(config)}")
+    if config.name == "arrays":
+        return open_arrays(data_dir)
     command = f"python -m zoo.data.download cifar10 --data-dir {data_dir}"
     files = cifar10.find(data_dir)
     if files is None and rehearsal:

@@ -21,14 +21,14 @@ class DataConfig:
     """Which images, and what is done to them.
 
     Attributes:
-        name: "cifar10", "image_folder" or "digits".
+        name: "cifar10", "digits" or "arrays" (train.npz and test.npz in data_dir).
         image_size: height and width in pixels of what the model sees; images of another size are resized.
         global_batch: examples per step, over all devices.
         augment: in training, crop at random after padding by an eighth of the size (4 pixels of 32), and mirror half.
         readers: threads that prepare batches; 0 prepares each one when it is asked for.
     """
 
-    name: Literal["cifar10", "image_folder", "digits"]
+    name: Literal["cifar10", "digits", "arrays"]
     image_size: int
     global_batch: int
     augment: bool = True
