@@ -73,6 +73,9 @@ def analyse(graph: Graph) -> Structure:
     for operator in operators:
         if operator.id in tied:
             continue
+        if all(ties.scalar(tensor) for tensor, _ in tensors_of(operator)):
+            tied.add(operator.id)
+            continue
         anchor = _anchor(operator, graph.tensors, ties)
         if anchor is not None:
             anchored[operator.id] = anchor
@@ -167,6 +170,9 @@ class _Ties:
 
     def above_one(self, tensor: int, dim: int) -> bool:
         return self._shapes[tensor][dim] > 1
+
+    def scalar(self, tensor: int) -> bool:
+        return all(size == 1 for size in self._shapes[tensor])
 
     def distinct(self, tensor: int) -> bool:
         """Whether the tensor's dimensions are different logical dimensions (a matrix added to its transpose has only one)."""

@@ -1,0 +1,49 @@
+"""Bytes and seconds of collectives, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowaware_core.cluster.mesh import Axis, Mesh
+from flowaware_core.cost.communication import combine, reshard, seconds
+
+MESH = Mesh((Axis("node", 2, 1e9, 1e-6), Axis("card", 4, 1e10, 1e-7)))
+
+
+def test_a_gather_puts_in_its_shard() -> None:
+    (move,) = reshard((16, 8), 4, ((0, 1), ()), ((), ()), MESH.sizes)
+    assert (move.kind, move.bytes, move.axes) == ("all-gather", 16 * 8 * 4 // 8, (0, 1))
+
+
+def test_partial_sums_cut_at_once_are_a_reduce_scatter() -> None:
+    (move,) = combine((16, 8), 4, ((), ()), ((0, 1), ()), ((0, 1),), MESH.sizes)
+    assert (move.kind, move.bytes) == ("reduce-scatter", 512)
+
+
+def test_partial_sums_kept_whole_are_an_all_reduce_and_sums_over_two_dimensions_are_two() -> None:
+    (move,) = combine((16, 8), 4, ((), ()), ((), ()), ((0, 1),), MESH.sizes)
+    assert (move.kind, move.bytes, move.axes) == ("all-reduce", 512, (0, 1))
+    moves = combine((16, 8), 4, ((), ()), ((), ()), ((0,), (1,)), MESH.sizes)
+    assert [(m.kind, m.axes) for m in moves] == [("all-reduce", (0,)), ("all-reduce", (1,))]
+
+
+def test_slices_cost_nothing() -> None:
+    assert reshard((16, 8), 4, ((), ()), ((0,), (1,)), MESH.sizes) == ()
+
+
+def test_hierarchical_seconds_by_hand() -> None:
+    # Shards cross the network first, while they are small; then pieces twice as large go round inside the node.
+    gather = (2 - 1) * 100 / 1e9 + 1e-6 + (4 - 1) * 200 / 1e10 + 2e-7
+    assert seconds("all-gather", 100, (0, 1), MESH) == pytest.approx(gather)
+    assert seconds("reduce-scatter", 800, (0, 1), MESH) == pytest.approx(gather)
+    assert seconds("all-reduce", 800, (0, 1), MESH) == pytest.approx(2 * gather)
+    assert seconds("all-to-all", 400, (1,), MESH) == pytest.approx(0.75 * 400 / 1e10 + 3e-7)
+
+
+def test_one_device_needs_no_collective() -> None:
+    assert seconds("all-reduce", 1e9, (0,), Mesh((Axis("card", 1, 1e9, 1e-6),))) == 0.0
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(ValueError, match="broadcast"):
+        seconds("broadcast", 1, (0,), MESH)
