@@ -42,7 +42,9 @@ def shrink(full: Sizes, examples_per_device: int, state_bytes: int, free_bytes: 
         if smaller is None:
             break
         axes = smaller
-    return Sizes(axes, examples_per_device * math.prod(axes.values()))
+    examples = examples_per_device * math.prod(axes.values())
+    # A dimension of 1 is traced into another program (it is broadcast, not reduced), which no longer is the plan's.
+    return Sizes(axes, max(examples, min(2, full.global_batch)))
 
 
 def _step_down(axes: Mapping[str, int], processes: int) -> dict[str, int] | None:

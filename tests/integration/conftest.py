@@ -1,0 +1,107 @@
+"""Runs of the commands on a ResNet small enough to train in milliseconds; programs compiled once are kept for the session."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+
+TINY = (
+    "recipe=resnet50",
+    "cluster=emulated",
+    "cluster.n=4",
+    "recipe.model.blocks=[1,1,1,1]",
+    "recipe.model.width=8",
+    "recipe.data.image_size=8",
+    "recipe.data.global_batch=4",
+    "recipe.data.readers=0",
+    "recipe.optimizer.warmup_steps=2",
+    "log_every=1",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def compile_cache(tmp_path_factory):
+    """The folder of compiled programs, for this process and the ones it starts."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+@pytest.fixture(scope="module")
+def command(compile_cache):
+    """Runs `command(main, *words)` in this process, on its 8 devices, with the exit codes of a shell."""
+    names = {name.lower(): value for name, value in compile_cache.items()}
+    before = {name: getattr(jax.config, name) for name in names}
+    flags = os.environ["XLA_FLAGS"]
+    for name, value in names.items():
+        jax.config.update(name, type(before[name])(value) if before[name] is not None else value)
+
+    def run(main, *words):
+        from zoo.errors import exit_code
+
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = exit_code(main)([*TINY, *(str(word) for word in words)])
+        return Result(code, out.getvalue(), err.getvalue())
+
+    yield run
+    os.environ["XLA_FLAGS"] = flags
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture(scope="session")
+def start(root, compile_cache, tmp_path_factory):
+    """Starts `python -m zoo.train` as a user would, from an empty folder."""
+    running = []
+
+    def start(*words):
+        environ = {**os.environ, **compile_cache, "PYTHONPATH": str(root)}
+        environ.pop("XLA_FLAGS")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "zoo.train", *TINY, *(str(word) for word in words)],
+            env=environ,
+            cwd=tmp_path_factory.mktemp("cwd"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def lines():
+    """Reads metrics.jsonl, without what depends on the clock."""
+
+    def lines(run_dir, split="train"):
+        found = [json.loads(text) for text in (run_dir / "metrics.jsonl").read_text().splitlines()]
+        timed = ("step_s", "examples_per_s")
+        return [{key: line[key] for key in line if key not in timed} for line in found if line["split"] == split]
+
+    return lines
