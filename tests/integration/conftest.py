@@ -13,6 +13,9 @@ import sys
 import jax
 import pytest
 
+from zoo import train
+from zoo.errors import exit_code
+
 TINY = (
     "recipe=resnet50",
     "cluster=emulated",
@@ -23,6 +26,7 @@ TINY = (
     "recipe.data.global_batch=4",
     "recipe.data.readers=0",
     "recipe.optimizer.warmup_steps=2",
+    "recipe.optimizer.learning_rate=0.002",
     "log_every=1",
 )
 
@@ -46,21 +50,22 @@ def compile_cache(tmp_path_factory):
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def command(compile_cache):
-    """Runs `command(main, *words)` in this process, on its 8 devices, with the exit codes of a shell."""
+    """Runs `command(main, *words)` in this process, on its 8 devices, with the exit codes of a shell.
+
+    `bare=True` leaves the options of the tiny ResNet out.
+    """
     names = {name.lower(): value for name, value in compile_cache.items()}
     before = {name: getattr(jax.config, name) for name in names}
     flags = os.environ["XLA_FLAGS"]
     for name, value in names.items():
         jax.config.update(name, type(before[name])(value) if before[name] is not None else value)
 
-    def run(main, *words):
-        from zoo.errors import exit_code
-
+    def run(main, *words, bare=False):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = exit_code(main)([*TINY, *(str(word) for word in words)])
+            code = exit_code(main)([*(() if bare else TINY), *(str(word) for word in words)])
         return Result(code, out.getvalue(), err.getvalue())
 
     yield run
@@ -93,6 +98,15 @@ def start(root, compile_cache, tmp_path_factory):
         if process.poll() is None:
             process.terminate()
             process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def straight(command, tmp_path_factory):
+    """The run folder of ten steps without a stop, and how it went; not to be written to."""
+    run_dir = tmp_path_factory.mktemp("straight") / "run"
+    result = command(train.main, f"run_dir={run_dir}", "steps=10", "checkpoint_every=5", "eval_every=5")
+    assert result.code == 0, result.err
+    return run_dir, result
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -15,20 +16,9 @@ from zoo.training.checkpoints import Checkpoints
 from zoo.training.leaves import Wanted
 
 
-@pytest.fixture(scope="module")
-def straight(command, tmp_path_factory):
-    """Ten steps without a stop."""
-    run_dir = tmp_path_factory.mktemp("straight") / "run"
-    result = command(main, f"run_dir={run_dir}", "steps=10", "checkpoint_every=5", "eval_every=5")
-    assert result.code == 0, result.err
-    return run_dir, result
-
-
 @pytest.fixture
 def copy(straight, tmp_path):
     """The ten steps once more, to go on with."""
-    import shutil
-
     shutil.copytree(straight[0], tmp_path / "run")
     return tmp_path / "run"
 
@@ -61,7 +51,7 @@ def test_every_step_is_logged_with_its_level_of_truth(straight, lines):
     steps = lines(run_dir)
     assert [line["step"] for line in steps] == list(range(1, 11))
     assert all(math.isfinite(line["loss"]) and line["level"] == "emulated" for line in steps)
-    assert [line["learning_rate"] for line in steps[:2]] == pytest.approx([0.0, 0.1])
+    assert [line["learning_rate"] for line in steps[:2]] == pytest.approx([0.0, 0.001])
     assert [line["step"] for line in lines(run_dir, "test")] == [5, 10]
     assert "step 10/10  loss " in result.out
 

@@ -33,14 +33,12 @@ class Origin:
 def origin(config: Config, folder: RunFolder, level: str) -> Origin:
     """Decides by `resume`: auto (the latest checkpoint of run_dir, if any), never, or a folder of checkpoints.
 
-    Reads small JSON files and no array.
-
     Args:
         level: of this run. A training does not go on from its rehearsal, which saw few steps and perhaps other data.
 
     Raises:
-        UserError: the named folder holds no checkpoint, or its recipe or seed is not this run's and may not change, or
-            a rehearsal was asked for in the folder of a real training.
+        UserError: the named folder holds no checkpoint or a damaged one, its recipe or seed is not this run's and may not
+            change, or a rehearsal was asked for in the folder of a real training.
     """
     if config.resume == "never":
         return Origin()
@@ -57,6 +55,7 @@ def origin(config: Config, folder: RunFolder, level: str) -> Origin:
             raise UserError(f"run_dir={folder.path} holds a training at step {step}; rehearse in another run_dir")
         return Origin(notes=(f"{folder.path} holds a rehearsal; the training starts afresh",))
     changed = refuse(identity(meta), identity(record(config)), config.allow_changed_recipe)
+    source.verify(step)  # now, and not after minutes of planning and compiling
     return Origin(step, source, meta, tuple(f"changed since the checkpoint: {line}" for line in changed))
 
 

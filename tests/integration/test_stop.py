@@ -1,0 +1,46 @@
+"""A signal saves and ends the run with exit code 75, on one process and on two; the same command goes on."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from zoo.train import main
+
+
+def stopped(process, run_dir, number):
+    """Sends the signal once some steps are done; returns what the command said."""
+    log, deadline = run_dir / "metrics.jsonl", time.monotonic() + 400
+    while not log.exists() or len(log.read_text().splitlines()) < 8:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no step in time"
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 75, err
+    return out, err
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(start, command, tmp_path, lines):
+    process = start(f"run_dir={tmp_path}", "steps=100000")
+    _, err = stopped(process, tmp_path, signal.SIGINT)
+    last = lines(tmp_path)[-1]["step"]
+    assert f"stopped: step {last} of 100000 is saved in {tmp_path}/checkpoints/{last}" in err
+    result = command(main, f"run_dir={tmp_path}", f"steps={last + 1}")
+    assert result.code == 0 and f"resumed after step {last}" in result.out
+    assert [line["step"] for line in lines(tmp_path)] == list(range(1, last + 2))
+
+
+def test_two_processes_train_as_one_and_stop_together(start, command, straight, tmp_path, lines):
+    process = start(f"run_dir={tmp_path}", "steps=100000", "processes=2")
+    _, err = stopped(process, tmp_path, signal.SIGTERM)
+    trained = lines(tmp_path)
+    last = trained[-1]["step"]
+    assert [line["step"] for line in trained] == list(range(1, last + 1))  # one process logs, and it logs every step
+    one = [line["loss"] for line in lines(straight[0])[:8]]
+    assert [line["loss"] for line in trained[:8]] == pytest.approx(one, rel=1e-5)
+    assert f"stopped: step {last} of 100000 is saved" in err
+    result = command(main, f"run_dir={tmp_path}", f"steps={last + 1}")
+    assert result.code == 0 and f"resumed after step {last}" in result.out
