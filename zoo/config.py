@@ -67,7 +67,7 @@ class Config:
     init_from: Path | None = None
     allow_changed_recipe: bool = False
     processes: int = 1
-    log_every: int = 10
+    log_every: int = 1
     eval_every: int = 1000
     checkpoint_every: int = 1000
     audit: bool = False

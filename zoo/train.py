@@ -14,13 +14,15 @@ from zoo.runtime import devices, launcher, processes
 from zoo.runtime.devices import Machine
 from zoo.runtime.processes import Group
 from zoo.runtime.signals import StopSignals
-from zoo.training import program, rehearsal, words
+from zoo.training import agreement, program, rehearsal, words
 from zoo.training.environment import environment
 from zoo.training.fit import fit
 from zoo.training.job import Job, prepare, rows_of
 from zoo.training.program import Program
 from zoo.training.rehearsal import Sizes
 from zoo.training.state import num_bytes
+
+MIB = 2**20
 
 
 def main(argv: list[str]) -> int:
@@ -57,6 +59,7 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
     for sentence in (machine.sentence, job.recipe.summary(), *job.origin.notes):
         job.say(sentence)
     plan = program.planned(job.task, machine.cluster, config.strategy)
+    leave_if(stopped)
     full = Sizes(plan.mesh["axes"], rows_of(job.task))
     small = rehearsed_sizes(job, full) if job.rehearses else full
     changed = rehearsal.changes(full, small)
@@ -65,6 +68,7 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
     job.say(fa.describe(plan))
     ready = program.compiled(plan, job.task, program.spread(jax.devices(), full.num_devices), job.say)
     program.audited(ready, job.folder, job.say)
+    leave_if(stopped)
     if job.rehearses:
         job.say(words.rehearsal(machine.cluster.name, job.steps, small.num_devices, changed))
         ready = shrunk(job, ready, small) if changed else ready
@@ -73,13 +77,19 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
         job.say(words.for_the_cluster(config, argv))
 
 
+def leave_if(stopped: Callable[[], bool]) -> None:
+    """Ends a run that was told to stop before its first step: there is nothing to save."""
+    if stopped():
+        raise KeyboardInterrupt
+
+
 def rehearsed_sizes(job: Job, full: Sizes) -> Sizes:
     """The plan's sizes, cut to the memory of this host."""
     return rehearsal.shrink(
         full,
         job.config.recipe.rehearsal.examples_per_device,
         state_bytes=num_bytes(job.task.args[0]),
-        free_bytes=devices.free_host_memory(),
+        free_bytes=agreement.smallest(devices.free_host_memory() // MIB) * MIB,
         processes=jax.process_count(),
     )
 

@@ -155,7 +155,7 @@ def verdict(ended: Sequence[Death], workers: Sequence[Worker], signalled: bool) 
         say("interrupted before there was anything to save")
         return INTERRUPTED
     said = workers[first.index].said
-    if said is not None:
+    if said is not None and Death(0, first.code) not in ended:  # process 0 says the same on the terminal
         said.seek(0)
         sys.stderr.write(said.read().decode(errors="replace"))
     if first.code < 0:

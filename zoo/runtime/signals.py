@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from types import FrameType, TracebackType
 
 from zoo.errors import INTERRUPTED
@@ -50,5 +49,5 @@ class StopSignals:
             os._exit(INTERRUPTED)
         self._received = number
         name = signal.Signals(number).name
-        # os.write, since a handler may run in the middle of a print
-        os.write(sys.stderr.fileno(), f"{name}: saving, then stopping; once more to leave at once\n".encode())
+        # os.write, since a handler may run in the middle of a print; 2 is stderr
+        os.write(2, f"{name}: saving, then stopping; once more to leave at once\n".encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from zoo.errors import Stopped, UserError
@@ -20,13 +21,13 @@ REHEARSED_EVALUATION_BATCHES = 2
 """A rehearsal shows that evaluation works; its figures mean nothing, so it does not go through the whole split."""
 
 
-def fit(job: Job, program: Program, stopped: Any) -> None:
+def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
     """Trains to the job's last step and saves.
 
     Args:
         job: what to train, from where to where.
         program: the compiled step, of the sizes to train with.
-        stopped: whether this process was told to stop (a function).
+        stopped: says whether this process was told to stop.
 
     Raises:
         Stopped: a signal came; the state is saved.

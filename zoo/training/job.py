@@ -95,12 +95,11 @@ def load(config: RecipeConfig, data_dir: Path) -> Any:
     Raises:
         UserError: there is no such class, or it refuses its configuration.
     """
-    module_name, _, attribute = config.target.rpartition(".")
+    module, _, attribute = config.target.rpartition(".")
     try:
-        module = importlib.import_module(module_name or config.target)
-        recipe_class = getattr(module, attribute)
+        recipe_class = getattr(importlib.import_module(module or attribute), attribute)
     except (ModuleNotFoundError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and not module_name.startswith(str(error.name)):
+        if isinstance(error, ModuleNotFoundError) and not config.target.startswith(str(error.name)):
             raise  # the module is there; something that it imports is missing
         raise UserError(
             f"recipe._target_={config.target}: {error}; "

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from zoo.errors import UserError
 from zoo.training.run_folder import RunFolder, replace
 
 Numbers = Mapping[str, float]
@@ -80,8 +81,11 @@ class Journal:
         line: dict[str, Any] = {"step": step, "split": split}
         line |= {name: None if name in bad else value for name, value in numbers.items()}
         line |= self._facts | ({"nonfinite": bad} if bad else {})
-        self._stream.write(json.dumps(line, allow_nan=False) + "\n")
-        self._stream.flush()
+        try:
+            self._stream.write(json.dumps(line, allow_nan=False) + "\n")
+            self._stream.flush()
+        except OSError as error:
+            raise UserError(f"cannot write {self._stream.name}: {error.strerror}; mend it and run again") from error
         for name, value in numbers.items():
             self._events.add_scalar(f"{split}/{name}", value, step)
 

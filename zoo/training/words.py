@@ -20,8 +20,8 @@ def rehearsal(cluster: str, steps: int, devices: int, changed: Mapping[str, Sequ
     """What is rehearsed and which sizes are not the plan's."""
     sizes = ", ".join(f"{name} {full} -> {small}" for name, (full, small) in changed.items()) or "all sizes as planned"
     return (
-        f"rehearsal: {steps} steps on {devices} virtual devices ({sizes}); its figures are of level emulated "
-        f"and say nothing about the speed of {cluster}"
+        f"rehearsal of {cluster}: {steps} steps on {devices} virtual devices ({sizes}); "
+        "its figures are of level emulated, no speed of an accelerator"
     )
 
 

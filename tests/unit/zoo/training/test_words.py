@@ -12,11 +12,21 @@ def config():
 
 
 def test_the_command_can_be_typed_again():
-    assert words.command("zoo.train", ["recipe=resnet50", "run_dir=a b"]) == "python -m zoo.train recipe=resnet50 'run_dir=a b'"
+    assert (
+        words.command("zoo.train", ["recipe=resnet50", "run_dir=a b"])
+        == "python -m zoo.train recipe=resnet50 'run_dir=a b'"
+    )
 
 
 def test_the_command_for_the_cluster_leaves_out_what_shapes_the_rehearsal(config):
-    argv = ["recipe=resnet50", "cluster=dcu32", "steps=3", "recipe.rehearsal.examples_per_device=2", "processes=2", "seed=1"]
+    argv = [
+        "recipe=resnet50",
+        "cluster=dcu32",
+        "steps=3",
+        "recipe.rehearsal.examples_per_device=2",
+        "processes=2",
+        "seed=1",
+    ]
     said = words.for_the_cluster(config, argv)
     assert said.endswith("python -m zoo.train recipe=resnet50 cluster=dcu32 seed=1") and "on dcu32" in said
 
@@ -29,4 +39,5 @@ def test_virtual_devices_give_way_to_those_of_the_machine(config):
 
 def test_a_rehearsal_names_every_changed_size():
     said = words.rehearsal("dcu32", 3, 16, {"axis node": [8, 4], "global batch": [512, 16]})
-    assert "3 steps on 16 virtual devices (axis node 8 -> 4, global batch 512 -> 16)" in said and "level emulated" in said
+    assert "rehearsal of dcu32: 3 steps on 16 virtual devices (axis node 8 -> 4, global batch 512 -> 16)" in said
+    assert "level emulated" in said
