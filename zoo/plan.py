@@ -51,7 +51,7 @@ def plan(config: Config, machine: Machine, argv: Sequence[str]) -> None:
     program.write_plan(folder, config, found, facts)
     print(fa.describe(found), flush=True)
     if config.audit:
-        program.audited(program.compiled(found, task, jax.devices(), print), folder, print)
+        program.audited(program.compiled(found, task, jax.devices(), print, runs=False), folder, print)
     print(f"written to {folder.path}")
 
 

@@ -66,7 +66,8 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
     facts = environment(words.command("zoo.train", argv), job.level, jax.devices(), {"rehearsal": changed})
     program.write_plan(job.folder, config, plan, facts)
     job.say(fa.describe(plan))
-    ready = program.compiled(plan, job.task, program.spread(jax.devices(), full.num_devices), job.say)
+    everywhere = program.spread(jax.devices(), full.num_devices)
+    ready = program.compiled(plan, job.task, everywhere, job.say, runs=not changed)
     program.audited(ready, job.folder, job.say)
     leave_if(stopped)
     if job.rehearses:

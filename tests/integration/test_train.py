@@ -25,7 +25,7 @@ def copy(straight, tmp_path):
 
 def saved(run_dir, step):
     """Every array of a checkpoint by its name, as it lies on disk."""
-    records = Checkpoints(run_dir / "checkpoints").leaves(step)
+    records = Checkpoints(run_dir / "checkpoints").records(step)
     wanted = {
         name: Wanted(one.shape, np.dtype(one.dtype), None) for name, one in records.items() if one.kind == "array"
     }

@@ -14,7 +14,8 @@ import jax
 import flowaware_core as fa
 from zoo.config import Config, RecipeConfig
 from zoo.errors import UserError
-from zoo.training.origin import Origin, located, origin
+from zoo.training.checkpoints import locate
+from zoo.training.origin import Origin, origin
 from zoo.training.run_folder import RunFolder, check_place
 from zoo.training.state import num_bytes
 
@@ -73,7 +74,7 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
     folder = RunFolder(config.run_dir, writes=first)
     start = origin(config, folder, level)
     if config.init_from is not None:
-        located(config.init_from, "init_from")
+        locate(config.init_from, "init_from")
     rehearses = level == "emulated"
     steps = config.steps or (config.recipe.rehearsal.steps if rehearses else recipe.training.steps)
     say = (lambda line: print(line, flush=True)) if first else (lambda line: None)

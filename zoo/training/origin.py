@@ -48,7 +48,7 @@ def origin(config: Config, folder: RunFolder, level: str) -> Origin:
         if step is None:
             return Origin()
     else:
-        source, step = located(Path(config.resume), "resume")
+        source, step = locate(Path(config.resume), "resume")
     meta = source.meta(step)
     if config.resume == "auto" and meta["level"] != level:
         if level == "emulated":
@@ -57,14 +57,6 @@ def origin(config: Config, folder: RunFolder, level: str) -> Origin:
     changed = refuse(identity(meta), identity(record(config)), config.allow_changed_recipe)
     source.verify(step)  # now, and not after minutes of planning and compiling
     return Origin(step, source, meta, tuple(f"changed since the checkpoint: {line}" for line in changed))
-
-
-def located(path: Path, option: str) -> tuple[Checkpoints, int]:
-    """The checkpoint that an option names. Raises UserError when there is none."""
-    try:
-        return locate(path)
-    except UserError as error:
-        raise UserError(f"{option}={error}") from None
 
 
 def record(config: Config) -> dict[str, Any]:

@@ -79,11 +79,18 @@ def write_plan(folder: RunFolder, config: Config, plan: fa.Plan, facts: Mapping[
     folder.write("environment.json", facts)
 
 
-def compiled(plan: fa.Plan, task: fa.Task, devices: Sequence[jax.Device], say: Say) -> Program:
-    """Compiles the planned step for the devices, from abstract arguments: no array is made."""
+def compiled(plan: fa.Plan, task: fa.Task, devices: Sequence[jax.Device], say: Say, runs: bool = True) -> Program:
+    """Compiles the planned step for the devices, from abstract arguments: no array is made.
+
+    Args:
+        plan, task: what to compile.
+        devices: as many as the plan has.
+        say: prints how long it took.
+        runs: whether it will run here; one that is only audited is compiled faster, with the same collectives and memory.
+    """
     begin = time.perf_counter()
     step = fa.apply(plan, task, devices=devices)
-    program = Program(task, plan, step, step.compile())
+    program = Program(task, plan, step, step.compile(optimise=runs))
     say(f"compiled the step for {step.mesh.size} devices in {time.perf_counter() - begin:.1f} s")
     return program
 
