@@ -145,10 +145,9 @@ def require_choices(overrides: list[str], folders: list[Path]) -> None:
         if name is None:
             problems.append(f"{group}=NAME is missing: choose one of {', '.join(known)}")
         elif name not in known:
-            hint = nearest(name, known)
-            problems.append(f"{group}={name} is not known{hint or ';'} choose one of {', '.join(known)}")
+            problems.append(f"{group}={name} is not known{nearest(name, known)}: choose one of {', '.join(known)}")
     if problems:
-        raise UserError("\n       ".join(problems))
+        raise UserError("; ".join(problems))
 
 
 def composed(overrides: list[str], folders: list[Path]) -> dict[str, Any]:

@@ -127,9 +127,9 @@ def describe(kind: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[Any]) -> str:
-    """`; did you mean X?`, or nothing where no known name is near."""
+    """` (did you mean X?)`, or nothing where no known name is near."""
     found = difflib.get_close_matches(name, [str(one) for one in known], n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else ""
+    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def names(known: Iterable[Any]) -> str:
