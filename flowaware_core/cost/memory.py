@@ -62,60 +62,79 @@ def usage(trace: Trace, donated: Mapping[int, int], backend: str = "target") -> 
 
 
 def lifetimes(trace: Trace, backend: str = "target") -> dict[int, tuple[int, int]]:
-    """Buffers that exist in memory -> the first and the last moment at which they are needed."""
-    fusible = FUSIBLE if backend == "cpu" else FUSIBLE | {COPY}
-    solid = _materialised(trace, fusible)
-    reads = _roots(trace, solid)
-    first = {moment: moment for moment in solid}
-    if backend == "cpu":
-        _start_early(trace, solid, reads, first)
-        _join_reductions(trace, solid, reads, first)
-    last = dict(first)
-    for moment in solid:
-        for root in reads[moment]:
-            last[root] = max(last[root], first[moment])
-    return {moment: (first[moment], last[moment]) for moment in sorted(solid)}
+    """Buffers that exist in memory -> the first and the last moment at which they are needed.
 
-
-def _materialised(trace: Trace, fusible: frozenset[str]) -> set[int]:
-    solid = {buffer.moment for buffer in trace.outputs if buffer is not None}
-    solid |= {buffer.moment for buffer in trace.buffers if buffer.primitive not in fusible}
-    consuming = CONSUMING | fusible | {COPY}
-    for buffer in trace.buffers:
-        if buffer.primitive not in consuming:
-            solid |= {source.moment for source in buffer.sources if source.primitive != COPY or COPY not in fusible}
-    return solid
-
-
-def _roots(trace: Trace, solid: set[int]) -> list[tuple[int, ...]]:
-    """Per buffer the materialised buffers it is computed from."""
-    found: list[tuple[int, ...]] = []
-    for buffer in trace.buffers:
-        reached: dict[int, None] = {}
+    A loop that can be fused never reads another such loop from memory: it computes it again from what that one was computed
+    from. Such a buffer exists only for its readers that cannot fuse.
+    """
+    cpu = backend == "cpu"
+    soft = [buffer.primitive in FUSIBLE for buffer in trace.buffers]
+    for output in trace.outputs:
+        if output is not None:
+            soft[output.moment] = False
+    first = _starts(trace, soft) if cpu else list(range(len(soft)))
+    if cpu:
+        _join_reductions(trace, soft, first)
+    alive: dict[int, tuple[int, int]] = {}
+    # Per buffer: until when something reads it from memory, and until when a fused loop computes it again.
+    read, recomputed = [-3] * len(soft), [-3] * len(soft)
+    for buffer in reversed(trace.buffers):
+        moment = buffer.moment
+        if buffer.primitive == COPY and not cpu:
+            # The target's operators read any order: there is no copy, its readers read what it was made from.
+            (source,) = buffer.sources
+            read[source.moment] = max(read[source.moment], read[moment])
+            recomputed[source.moment] = max(recomputed[source.moment], recomputed[moment])
+            continue
+        last = read[moment] if soft[moment] else max(read[moment], recomputed[moment], first[moment])
+        exists = not soft[moment] or read[moment] > -3
+        if exists:
+            alive[moment] = (first[moment], max(last, first[moment]))
+        until = max(first[moment] if exists else -3, recomputed[moment] if soft[moment] else -3)
+        fused = soft[moment] or buffer.primitive in CONSUMING or buffer.primitive == COPY
         for source in buffer.sources:
-            reached.update(dict.fromkeys((source.moment,) if source.moment in solid else found[source.moment]))
-        found.append(tuple(reached))
-    return found
+            needs = recomputed if fused else read
+            needs[source.moment] = max(needs[source.moment], until)
+    return dict(sorted(alive.items()))
 
 
-def _start_early(trace: Trace, solid: set[int], reads: list[tuple[int, ...]], first: dict[int, int]) -> None:
-    """What only moves arguments runs before everything else: gathers first, then the rest."""
-    early = {buffer.moment for buffer in trace.buffers if buffer.primitive in ("input", "constant")}
-    for moment in sorted(solid):
-        moved = trace.buffers[moment].primitive in MOVES
-        if moved and reads[moment] and all(root in early for root in reads[moment]):
-            early.add(moment)
-            first[moment] = -2 if trace.buffers[moment].primitive == "all-gather" else -1
+def _starts(trace: Trace, soft: list[bool]) -> list[int]:
+    """When the CPU's schedule computes each buffer.
+
+    What only moves arguments runs before everything else, gathers first; a reordered copy is made as soon as it can be.
+    """
+    first = list(range(len(soft)))
+    early = [False] * len(soft)
+    ready = list(first)
+    for buffer in trace.buffers:
+        moment, sources = buffer.moment, buffer.sources
+        ready[moment] = max((ready[source.moment] for source in sources), default=moment) if soft[moment] else moment
+        if buffer.primitive in ("input", "constant"):
+            early[moment] = True
+        elif sources and all(early[source.moment] for source in sources):
+            if soft[moment]:
+                early[moment] = True
+            elif buffer.primitive in MOVES:
+                early[moment] = True
+                first[moment] = -2 if buffer.primitive == "all-gather" else -1
+        elif buffer.primitive == COPY and sources:
+            first[moment] = max(ready[source.moment] for source in sources)
+        if not soft[moment]:
+            ready[moment] = first[moment]
+    return first
 
 
-def _join_reductions(trace: Trace, solid: set[int], reads: list[tuple[int, ...]], first: dict[int, int]) -> None:
-    needed: dict[int, int] = {}
-    for moment in sorted(solid):
-        for root in reads[moment]:
-            needed[root] = min(needed.get(root, moment), moment)
-    for moment in solid:
-        if trace.buffers[moment].primitive in REDUCTIONS and moment in needed:
-            first[moment] = needed[moment]
+def _join_reductions(trace: Trace, soft: list[bool], first: list[int]) -> None:
+    """Delays each reduction until its result is first needed."""
+    never = len(soft)
+    needed = [never] * never
+    for buffer in reversed(trace.buffers):
+        moment = buffer.moment
+        if buffer.primitive in REDUCTIONS and needed[moment] < never:
+            first[moment] = max(first[moment], needed[moment])
+        when = needed[moment] if soft[moment] else first[moment]
+        for source in buffer.sources:
+            needed[source.moment] = min(needed[source.moment], when)
 
 
 def _peak(sizes: Mapping[int, int], alive: Mapping[int, tuple[int, int]]) -> int:
