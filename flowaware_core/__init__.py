@@ -18,5 +18,6 @@ from flowaware_core.cluster import Cluster as Cluster
 from flowaware_core.cluster import Device as Device
 from flowaware_core.cluster import Level as Level
 from flowaware_core.explain import describe as describe
+from flowaware_core.explain import diff as diff
 from flowaware_core.plan import Plan as Plan
 from flowaware_core.task import Task as Task

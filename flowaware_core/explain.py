@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from flowaware_core.plan import Plan
+from collections.abc import Sequence
 
+from flowaware_core.plan import Plan, decode
+
+# How many differing choices of a kind are listed one by one.
+LISTED = 20
 GIB = 2**30
 
 
@@ -35,6 +39,42 @@ def describe(plan: Plan) -> str:
         f" searched in {spent['search']:.1f} s; plan {plan.hash}"
     )
     return "\n".join(lines)
+
+
+def diff(one: Plan, other: Plan) -> str:
+    """Where two plans differ, a line each; empty for equal plans.
+
+    Groups, operators and views are compared only between plans for the same program.
+    """
+    lines = []
+    for name in ("task", "cluster", "requested", "strategy"):
+        before, after = getattr(one, name), getattr(other, name)
+        if before != after:
+            lines.append(f"{name}: {before} -> {after}")
+    if dict(one.axes) != dict(other.axes):
+        lines.append(f"mesh: {dict(one.axes)} -> {dict(other.axes)}")
+    if one.predicted.step_s != other.predicted.step_s:
+        lines.append(f"predicted step: {seconds(one.predicted.step_s)} -> {seconds(other.predicted.step_s)}")
+    totals = one.predicted.memory["total"], other.predicted.memory["total"]
+    if totals[0] != totals[1]:
+        lines.append(f"predicted memory: {size(totals[0])} -> {size(totals[1])}")
+    if one.fingerprint != other.fingerprint:
+        lines.append(f"program: {one.fingerprint} -> {other.fingerprint}; their choices cannot be compared")
+        return "\n".join(lines)
+    for part in ("groups", "operators", "views"):
+        before, after = (decode(plan.choices[part], tuple(plan.axes)) for plan in (one, other))
+        names = [tuple(plan.axes) for plan in (one, other)]
+        changed = [n for n in before if _words(before[n], names[0]) != _words(after.get(n, ()), names[1])]
+        for number in changed[:LISTED]:
+            words = _words(before[number], names[0]), _words(after.get(number, ()), names[1])
+            lines.append(f"{part} {number}: {words[0]} -> {words[1]}")
+        if len(changed) > LISTED:
+            lines.append(f"{part}: {len(changed) - LISTED} more differ")
+    return "\n".join(lines)
+
+
+def _words(assignment: Sequence[int], axes: Sequence[str]) -> str:
+    return " ".join(f"{axes[axis]}:{dim}" for axis, dim in enumerate(assignment) if dim >= 0) or "whole"
 
 
 def seconds(value: float) -> str:

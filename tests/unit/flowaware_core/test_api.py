@@ -120,3 +120,11 @@ def test_too_few_devices_are_counted() -> None:
     task = fa.Task(jnp.sin, (jnp.ones(16),))
     with pytest.raises(ValueError, match="16 devices and 8 are here"):
         fa.apply(fa.plan(task, sixteen), task)
+
+
+def test_the_difference_of_two_plans() -> None:
+    task = fa.Task(lambda a, b: jnp.tanh(a @ b), (jnp.ones((64, 64)), jnp.ones((64, 64))), batch=(0,))
+    one, other = (fa.plan(task, EIGHT, strategy=name) for name in ("data", "tensor"))
+    assert fa.diff(one, one) == ""
+    found = fa.diff(one, other)
+    assert "requested: data -> tensor" in found and "groups 0: " in found
