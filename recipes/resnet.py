@@ -17,7 +17,7 @@ from zoo.data.choice import open_dataset
 from zoo.data.images import DataConfig, ImageDataset
 from zoo.errors import UserError
 from zoo.models.resnet.config import ResNetConfig
-from zoo.models.resnet.model import ResNet, parameter_count
+from zoo.models.resnet.model import ResNet, initial_variables, parameter_count
 from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
 from zoo.typed import typed
 
@@ -102,8 +102,7 @@ class ResNetRecipe:
     def initial_state(self, key: jax.Array) -> State:
         """The state before the first step, from a PRNG key; pure, for jit."""
         params_key, rng = jax.random.split(key)
-        size = self.data_config.image_size
-        variables = self.model.init(params_key, jnp.zeros((1, size, size, 3), jnp.float32), train=False)
+        variables = initial_variables(self.model_config, params_key)
         params = variables["params"]
         return {
             "params": params,

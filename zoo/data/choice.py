@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zoo.data import cifar10
+from zoo.data import cifar10, image_folder
 from zoo.data.arrays import open_arrays
 from zoo.data.digits import open_digits
 from zoo.data.download import fetch
@@ -34,18 +34,20 @@ def open_dataset(config: DataConfig, data_dir: Path, num_classes: int, rehearsal
 
 
 def _opened(config: DataConfig, data_dir: Path, num_classes: int, rehearsal: bool) -> ImageDataset:
+    size = f"{config.image_size}x{config.image_size} pixels"
     if config.name == "digits":
-        return open_digits(f"data: scikit-learn's handwritten digits, enlarged to {_pixels(config)}")
+        return open_digits(f"data: scikit-learn's handwritten digits, enlarged to {size}")
+    stand_in = f"so this rehearsal runs on scikit-learn's handwritten digits, enlarged to {size}"
+    if config.name == "image_folder":
+        if rehearsal and not image_folder.exists(data_dir):
+            return open_digits(f"data: no images in {data_dir}/train, {stand_in}", num_classes)
+        return image_folder.open_image_folder(data_dir)
     if config.name == "arrays":
         return open_arrays(data_dir)
     command = f"python -m zoo.data.download cifar10 --data-dir {data_dir}"
     files = cifar10.find(data_dir)
     if files is None and rehearsal:
-        return open_digits(
-            f"data: no CIFAR-10 in {data_dir}, so this rehearsal runs on scikit-learn's handwritten digits, "
-            f"enlarged to {_pixels(config)}; to get CIFAR-10: {command}",
-            num_classes,
-        )
+        return open_digits(f"data: no CIFAR-10 in {data_dir}, {stand_in}; to get CIFAR-10: {command}", num_classes)
     if files is None:
         try:
             files = cifar10.find(fetch(cifar10.NAME, data_dir))
@@ -55,7 +57,3 @@ def _opened(config: DataConfig, data_dir: Path, num_classes: int, rehearsal: boo
             ) from None
     assert files is not None
     return cifar10.open_cifar10(files)
-
-
-def _pixels(config: DataConfig) -> str:
-    return f"{config.image_size}x{config.image_size} pixels"

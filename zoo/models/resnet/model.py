@@ -14,18 +14,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from zoo.models import draws
 from zoo.models.resnet.config import ResNetConfig
 
 # Kept at every step of the running statistics; the rest comes from the batch.
 BATCH_NORM_MOMENTUM = 0.9
 BATCH_NORM_EPSILON = 1e-5
 
-_conv_init = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+# He's rule for layers that are followed by a ReLU, LeCun's for the last.
+_conv_init = nn.initializers.variance_scaling(2.0, "fan_out", "uniform")
+_head_init = nn.initializers.lecun_uniform()
 
 
 class BatchNorm(nn.Module):
@@ -136,17 +140,42 @@ class ResNet(nn.Module):
                 stride = 2 if stage > 0 and index == 0 else 1
                 x_BHWC = Block(config, stage, stride, name=f"layer{stage + 1}_{index}")(x_BHWC, train)
         x_BC = jnp.mean(x_BHWC.astype(config.param_dtype), axis=(1, 2))
-        head = nn.Dense(config.num_classes, dtype=config.param_dtype, param_dtype=config.param_dtype, name="fc")
+        head = nn.Dense(
+            config.num_classes,
+            dtype=config.param_dtype,
+            param_dtype=config.param_dtype,
+            kernel_init=_head_init,
+            name="fc",
+        )
         return head(x_BC)
 
 
-def abstract_variables(config: ResNetConfig, channels: int = 3) -> dict:
-    """The tree {"params", "batch_stats"} with shapes and dtypes in place of arrays."""
+def initial_variables(config: ResNetConfig, key: jax.Array) -> dict[str, Any]:
+    """The tree {"params", "batch_stats"} before training, from a PRNG key; pure, for jit.
+
+    Distributed as `ResNet.init` has them, with other numbers, which compile quickly (see zoo.models.draws).
+    """
     # Every layer is convolutional, so any image gives the same parameters; this one survives every stride.
     size = 2 ** (len(config.blocks) + 2)
-    image = jax.ShapeDtypeStruct((1, size, size, channels), jnp.float32)
+    image = jnp.zeros((1, size, size, 3), config.param_dtype)
+    variables = ResNet(config).init(key, image, train=False)
+    leaves, tree = jax.tree.flatten(variables["params"])
+    words = draws.words(key, len(leaves))
+    for number, leaf in enumerate(leaves):
+        if leaf.ndim > 1:
+            leaves[number] = draws.uniform(words[number], leaf.shape, _limit(leaf.shape), config.param_dtype)
+    return {**variables, "params": jax.tree.unflatten(tree, leaves)}
+
+
+def _limit(shape: tuple[int, ...]) -> float:
+    """Half the width of a kernel's initial distribution; the rules of `_conv_init` [H, W, C, C'] and `_head_init` [C, K]."""
+    return math.sqrt(6 / (shape[0] * shape[1] * shape[3])) if len(shape) == 4 else math.sqrt(3 / shape[0])
+
+
+def abstract_variables(config: ResNetConfig) -> dict[str, Any]:
+    """The tree {"params", "batch_stats"} with shapes and dtypes in place of arrays."""
     # The key is made inside, where it is abstract too: making a real one would start a backend.
-    return jax.eval_shape(lambda x: ResNet(config).init(jax.random.key(0), x, train=False), image)
+    return jax.eval_shape(lambda: initial_variables(config, jax.random.key(0)))
 
 
 def parameter_count(config: ResNetConfig) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from zoo.models.resnet.config import ResNetConfig
-from zoo.models.resnet.model import BatchNorm, ResNet, abstract_variables, parameter_count
+from zoo.models.resnet.model import BatchNorm, ResNet, abstract_variables, initial_variables, parameter_count
 
 TINY = ResNetConfig(blocks=(1, 2), width=4, num_classes=5, stem="cifar")
 
@@ -93,6 +93,20 @@ def test_evaluation_uses_the_running_statistics_and_keeps_them() -> None:
     # Without statistics of the batch, an example's logits do not depend on the others.
     np.testing.assert_allclose(evaluated(TINY, moved, images)[:1], one, atol=1e-5)
     assert not np.allclose(evaluated(TINY, variables, images)[:1], one, atol=1e-3)
+
+
+def test_initial_variables_are_distributed_as_init_has_them() -> None:
+    config = ResNetConfig(blocks=(1, 1), width=16, num_classes=50, stem="imagenet", zero_init_residual=True)
+    model = ResNet(config)
+    plain = jax.jit(lambda key: model.init(key, jnp.zeros((1, 16, 16, 3)), train=False))(jax.random.key(0))
+    ours = jax.jit(lambda key: initial_variables(config, key))(jax.random.key(0))
+    assert jax.tree.structure(ours) == jax.tree.structure(plain)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        if one.ndim > 1:
+            np.testing.assert_allclose(one.std(), other.std(), rtol=0.1)
+            np.testing.assert_allclose(np.abs(one).max(), np.abs(other).max(), rtol=0.02)
+        else:
+            np.testing.assert_array_equal(one, other)
 
 
 def test_zero_init_residual_makes_every_block_the_identity() -> None:

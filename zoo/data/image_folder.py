@@ -1,0 +1,103 @@
+"""Your own images: `train/<class>/*.png` and `test/<class>/*.png` below data_dir, also .jpg, .jpeg, .bmp and .webp.
+
+`val` or `validation` may stand in place of `test`. Images are opened when a batch needs them, turned to RGB, cut to their
+middle square and resized. Needs Pillow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from zoo.data.images import ImageDataset, resize
+from zoo.errors import UserError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+TEST_NAMES = ("test", "val", "validation")
+# Of ImageNet, per channel, as nearly all networks for photographs are trained with.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+
+@dataclasses.dataclass(frozen=True)
+class FileExamples:
+    """Examples in files: paths [N] and labels int32 [N]."""
+
+    paths: tuple[Path, ...]
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def take(self, numbers: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.stack([read_image(self.paths[number], size) for number in numbers]), self.labels[numbers]
+
+
+def open_image_folder(folder: Path) -> ImageDataset:
+    """Lists the images of both splits; their classes are the names of the folders below `train`, sorted.
+
+    Raises:
+        UserError: Pillow is not installed, a split is missing or empty, or a test class is not among the training classes.
+    """
+    try:
+        import PIL  # noqa: F401  # asked for here, so that a run does not stop at its first batch
+    except ImportError:
+        raise UserError(
+            "recipe.data.name=image_folder needs Pillow, which is not installed: pip install pillow"
+        ) from None
+    test = next((name for name in TEST_NAMES if (folder / name).is_dir()), TEST_NAMES[0])
+    classes = sorted(path.name for path in _folders(folder / "train"))
+    return ImageDataset(
+        name=str(folder),
+        train=_examples(folder / "train", classes),
+        test=_examples(folder / test, classes),
+        mean=MEAN,
+        std=STD,
+        classes=tuple(classes),
+        announcement=f"data: images of {len(classes)} classes from {folder}",
+    )
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is a training split to open."""
+    return bool(_folders(folder / "train"))
+
+
+def read_image(path: Path, size: int) -> np.ndarray:
+    """The middle square of an image, uint8 [size, size, 3].
+
+    Raises:
+        UserError: the file is no image or is cut off.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("RGB"))
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as an image: {error}; delete or replace it") from None
+    side = min(pixels.shape[:2])
+    top, left = (pixels.shape[0] - side) // 2, (pixels.shape[1] - side) // 2
+    return resize(pixels[None, top : top + side, left : left + side], size)[0]
+
+
+def _examples(folder: Path, classes: list[str]) -> FileExamples:
+    unknown = sorted(path.name for path in _folders(folder) if path.name not in classes)
+    if unknown:
+        raise UserError(f"{folder} has the classes {', '.join(unknown)}, which {folder.parent / 'train'} does not have")
+    found = [
+        (path, label)
+        for label, name in enumerate(classes)
+        for path in sorted((folder / name).glob("*"))
+        if path.suffix.lower() in SUFFIXES
+    ]
+    if not found:
+        raise UserError(f"{folder} has no images; expected {folder}/<class>/<image>, each {', '.join(SUFFIXES)}")
+    paths, labels = zip(*found, strict=True)
+    return FileExamples(paths, np.asarray(labels, np.int32))
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
