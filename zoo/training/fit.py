@@ -73,6 +73,9 @@ def begin(job: Job, program: Program) -> Any:
         job.say(f"resumed after step {start.step} from {start.source.directory / str(start.step)}")
         if start.meta.get("plan_hash") != program.plan.hash:
             job.say("the plan is not the checkpoint's: the same training, up to rounding (sums in another order)")
+        before, now = start.meta.get("global_batch"), rows_of(program.task)
+        if before != now:
+            job.say(f"a batch has {now} examples and had {before}: from here on the training is another one")
         return state.resumed(start.source, start.step, abstract, shardings)
     if config.init_from is not None:
         job.say(f"starting from the parameters of {config.init_from}")

@@ -2,7 +2,7 @@ import json
 import math
 
 from zoo.training.metrics import Journal, keep_until
-from zoo.training.progress import Lines, Silent
+from zoo.training.progress import Bar, Lines, Silent
 from zoo.training.run_folder import RunFolder
 
 NUMBERS = {"loss": 1.5, "learning_rate": 0.1, "step_s": 0.5, "examples_per_s": 8.0}
@@ -45,6 +45,16 @@ def test_other_processes_write_nothing(tmp_path):
         journal.training(1, NUMBERS)
         journal.evaluation(1, "test", {"accuracy": 0.25})
     assert not folder.path.exists()
+
+
+def test_a_bar_shows_steps_and_lets_sentences_pass(capsys):
+    bar = Bar(0, 2)
+    bar.step(1, NUMBERS)
+    bar.say("step 1  test  accuracy 0.5")
+    bar.step(2, NUMBERS)
+    bar.close()
+    shown = capsys.readouterr().out
+    assert "step 1  test  accuracy 0.5" in shown and "2/2" in shown and "loss 1.5" in shown and "2 steps/s" in shown
 
 
 def test_a_short_run_prints_every_step_and_a_long_one_a_line_now_and_then(capsys):
