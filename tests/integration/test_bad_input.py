@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from zoo import plan, train
+from zoo.errors import UserError
 
 
 @pytest.fixture
@@ -85,10 +86,15 @@ def test_nothing_to_resume_or_to_start_from(refused, tmp_path):
     assert f"init_from={tmp_path}/nowhere does not exist" in refused(f"init_from={tmp_path}/nowhere")
 
 
-def test_real_training_without_its_data(command, tmp_path):
+def test_real_training_without_its_data(command, tmp_path, monkeypatch):
+    def no_network(name, data_dir):
+        raise UserError("its source cannot be reached")
+
+    monkeypatch.setattr("zoo.data.choice.fetch", no_network)
     words = ["recipe=resnet50", "cluster=local", f"run_dir={tmp_path}/run", f"data_dir={tmp_path}/data"]
-    assert "cifar10" in command(train.main, *words, bare=True).err
-    assert os.listdir(tmp_path) == []
+    result = command(train.main, *words, bare=True)
+    assert result.code == 2 and len(result.err.splitlines()) == 1, result.err
+    assert "python -m zoo.data.download cifar10" in result.err and os.listdir(tmp_path) == []
 
 
 def test_a_truncated_checkpoint_is_named_and_the_previous_good_one_offered(command, straight, tmp_path):

@@ -41,6 +41,6 @@ def test_a_plan_can_be_compiled_and_audited(command, tmp_path):
 
 
 def test_what_does_not_fit_ends_with_3_and_the_nearest_thing_that_does(command, tmp_path):
-    result = command(plan.main, "cluster.device.memory_gib=0.0005", f"run_dir={tmp_path / 'run'}")
+    result = command(plan.main, "cluster.device.memory_gib=0.00001", f"run_dir={tmp_path / 'run'}")
     assert result.code == 3 and "would fit" in result.err and len(result.err.splitlines()) == 1
     assert os.listdir(tmp_path) == []

@@ -124,8 +124,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_good_checkpoi
 
 
 def test_a_smaller_rehearsal_says_what_it_changed(command, tmp_path, monkeypatch, lines):
-    monkeypatch.setattr("zoo.runtime.devices.free_host_memory", lambda: 5 * 2**20)  # the state has 1 MiB
-    words = ("cluster.nodes=2", "recipe.data.global_batch=16", "steps=2")
+    monkeypatch.setattr("zoo.runtime.devices.free_host_memory", lambda: 5 * 2**20)
+    words = ("cluster.nodes=2", "recipe.data.global_batch=16", "steps=2", "recipe.model.width=32")  # the state: 1 MiB
     result = command(main, f"run_dir={tmp_path}", *words)
     assert result.code == 0, result.err
     environment = json.loads((tmp_path / "environment.json").read_text())
