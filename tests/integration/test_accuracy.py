@@ -36,6 +36,7 @@ def accuracy(ours: ResNetRecipe, step, state, seed: int, sharding=None) -> float
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 def test_accuracy_through_the_engine_and_in_plain_jax(reference_data) -> None:
     ours = narrowed(reference_data / "images" / "cifar10")
     device = fa.Device("cpu", 4 * fa.GIB, {"float32": 1e10}, 1e10)
