@@ -34,16 +34,19 @@ class Archive:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """One datasets/*/card.yaml; the comments there say what each value means."""
+    """One datasets/*/card.yaml; the comments there say what each value means.
+
+    Text has no classes, and no pixels with a mean and a spread.
+    """
 
     description: str
     homepage: str
     citation: str
     licence: str
     splits: dict[str, int]
-    classes: tuple[str, ...]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    classes: tuple[str, ...] = ()
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     archive: Archive | None = None
     files: dict[str, str] = dataclasses.field(default_factory=dict)
 

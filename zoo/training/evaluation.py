@@ -17,10 +17,11 @@ COUNT = "count"
 def evaluator(
     recipe: Any, shardings: Mapping[str, NamedSharding], global_batch: int, rows: Rows, most_batches: int | None = None
 ) -> Callable[[Any], dict[str, float]]:
-    """A function from a state to `{figure: mean over the examples, "examples": how many}`.
+    """A function from a state to figures, by default `{name: mean over the examples, "examples": how many}`.
 
     Args:
-        recipe: gives `batches("test", ...)` and `evaluate`.
+        recipe: gives `batches("test", ...)` and `evaluate`; where it has `figures`, that turns the sums of the whole split
+            into figures, else each is divided by "count".
         shardings: those of the training batch.
         global_batch: examples a batch, over all processes.
         rows: which part of each batch this process reads.
@@ -35,7 +36,12 @@ def evaluator(
         for batch in globally(itertools.islice(local, most_batches), shardings, rows):
             for name, value in jax.device_get(sums_of(state, batch)).items():
                 totals[name] = totals.get(name, 0.0) + float(value)
-        count = totals.pop(COUNT)
-        return {**{name: total / count for name, total in totals.items()}, "examples": count}
+        return getattr(recipe, "figures", means)(totals)
 
     return evaluate
+
+
+def means(totals: Mapping[str, float]) -> dict[str, float]:
+    """Every sum over what was counted."""
+    count = totals[COUNT]
+    return {**{name: total / count for name, total in totals.items() if name != COUNT}, "examples": count}

@@ -1,0 +1,174 @@
+"""BERT on text: masked words and the next sentence; the numbers are in conf/recipe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flowaware_core.task import Task
+from zoo.data.pretraining import bert_examples
+from zoo.data.text import CACHE, Text, TextConfig, TextExamples, open_text, open_vocabulary
+from zoo.data.vocabulary import WordPiece
+from zoo.errors import UserError
+from zoo.models.bert.config import BertConfig
+from zoo.models.bert.model import Bert, parameter_count
+from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
+from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial, updated
+from zoo.typed import typed
+
+if TYPE_CHECKING:
+    from zoo.config import RecipeConfig
+
+Batch = dict[str, Any]
+HEADS = ("pretraining", "masked_words")
+
+
+class BertRecipe:
+    """Pretrains a BERT.
+
+    A batch is {"ids", "types", "mask": int32 [B, S]; "positions", "words": int32 [B, P], where masked words are and what stood
+    there; "word_weight": float32 [B, P], 0 where there are fewer; "next_sentence": int32 [B], 0 if the second text follows};
+    for evaluation also "weight": float32 [B]. The state is {"params", "opt_state", "step", "rng"}.
+    """
+
+    metrics = ("loss", "accuracy", "next_sentence_accuracy", "learning_rate")
+
+    def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
+        """Checks the configuration; makes no array and reads no file.
+
+        Raises:
+            UserError: an option is unknown or has a value that is not allowed.
+        """
+        self.name, self.data_dir = config.name, Path(data_dir)
+        self.model_config = typed(BertConfig, config.model, "recipe.model")
+        self.data_config = typed(TextConfig, config.data, "recipe.data")
+        self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
+        self.training = typed(TrainingConfig, config.training, "recipe.training")
+        check(self.model_config, self.data_config)
+        try:
+            self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
+            self.optimizer = optimizer(self.optimizer_config, self.training.steps)
+        except ValueError as error:
+            raise UserError(f"recipe.optimizer: {error}") from None
+        self._text: Text | None = None
+        self._examples: TextExamples | None = None
+
+    def summary(self) -> str:
+        """The model in one line, with its number of parameters."""
+        model = self.model_config
+        return (
+            f"BERT: {model.num_layers} layers of {model.hidden}, {model.num_heads} heads, {model.vocabulary_size:,} tokens, "
+            f"texts of {self.data_config.length}, {parameter_count(model):,} parameters"
+        )
+
+    def task(self, global_batch: int | None = None) -> Task:
+        """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""
+        state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
+        batch = self.abstract_batch(global_batch or self.data_config.global_batch)
+        return Task(self.step, (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name)
+
+    def abstract_batch(self, global_batch: int) -> Batch:
+        length, masked = self.data_config.length, self.data_config.num_masked
+        shapes = {"ids": (length,), "types": (length,), "mask": (length,), "positions": (masked,), "words": (masked,)}
+        batch = {name: jax.ShapeDtypeStruct((global_batch, *shape), np.int32) for name, shape in shapes.items()}
+        batch["word_weight"] = jax.ShapeDtypeStruct((global_batch, masked), np.float32)
+        batch["next_sentence"] = jax.ShapeDtypeStruct((global_batch,), np.int32)
+        return batch
+
+    def initial_state(self, key: jax.Array) -> State:
+        """The state before the first step, from a PRNG key; pure, for jit."""
+        params_key, rng = jax.random.split(key)
+        tokens = jnp.zeros((1, self.data_config.length), jnp.int32)
+        params = Bert(self.model_config).init(params_key, tokens, tokens, tokens)["params"]
+        return initial(params, self.optimizer, rng)
+
+    def step(self, state: State, batch: Batch) -> tuple[State, Metrics]:
+        """One step of training: the next state, and the metrics (scalars) of this batch before the update."""
+
+        def loss_of(params: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
+            found = self._applied(params, batch, key)
+            weight = batch["word_weight"]
+            count = jnp.maximum(jnp.sum(weight), 1.0)
+            loss = jnp.sum(weight * cross_entropy(found["words"], batch["words"])) / count
+            metrics = {"accuracy": jnp.sum(weight * correct(found["words"], batch["words"])) / count}
+            if "next_sentence" in found:
+                loss = loss + jnp.mean(cross_entropy(found["next_sentence"], batch["next_sentence"]))
+                metrics["next_sentence_accuracy"] = jnp.mean(correct(found["next_sentence"], batch["next_sentence"]))
+            return loss, metrics
+
+        return updated(state, loss_of, self.optimizer, self.learning_rate)
+
+    def _applied(self, params: Any, batch: Batch, key: jax.Array | None = None) -> dict[str, jax.Array]:
+        model = Bert(self.model_config, train=key is not None)
+        inputs = [batch[name] for name in ("ids", "types", "mask", "positions")]
+        return model.apply({"params": params}, *inputs, rngs=None if key is None else {"dropout": key})
+
+    def evaluate(self, state: State, batch: Batch) -> dict[str, jax.Array]:
+        """Sums: over masked words {"loss", "accuracy", "count"}, over examples {"next_sentence_accuracy", "examples"}."""
+        found = self._applied(state["params"], batch)
+        weight = batch["weight"][:, None] * batch["word_weight"]
+        sums = {
+            "loss": jnp.sum(weight * cross_entropy(found["words"], batch["words"])),
+            "accuracy": jnp.sum(weight * correct(found["words"], batch["words"])),
+            "count": jnp.sum(weight),
+            "examples": jnp.sum(batch["weight"]),
+        }
+        if "next_sentence" in found:
+            right = correct(found["next_sentence"], batch["next_sentence"])
+            sums["next_sentence_accuracy"] = jnp.sum(batch["weight"] * right)
+        return sums
+
+    def figures(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """Of the whole split: loss and perplexity of masked words, and the shares that were right."""
+        words, examples = max(totals["count"], 1.0), totals["examples"]
+        found = {"loss": totals["loss"] / words, "accuracy": totals["accuracy"] / words}
+        found["perplexity"] = math.exp(min(found["loss"], 700.0))
+        if "next_sentence_accuracy" in totals:
+            found["next_sentence_accuracy"] = totals["next_sentence_accuracy"] / examples
+        return found | {"examples": examples}
+
+    def dataset(self, rehearsal: bool = False) -> Text:
+        """Opens the text; its `announcement` is for the user to read.
+
+        Args:
+            rehearsal: where the text is missing, take Python's own documentation in its place and announce it.
+
+        Raises:
+            UserError: the text or the vocabulary is missing or damaged, or does not fit the model.
+        """
+        if self._text is None or self._text.rehearsed < rehearsal:
+            config, size = self.data_config, self.model_config.vocabulary_size
+            text = open_text(config, self.data_dir, rehearsal)
+            vocabulary = open_vocabulary(WordPiece, config, self.data_dir, text, size)
+            self._text, self._examples = text, bert_examples(config, text, vocabulary, self.data_dir / CACHE)
+        return self._text
+
+    def batches(
+        self, split: str, seed: int, start_step: int, global_batch: int, slice_of: tuple[int, int] = (0, 1)
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Batches of a split from `start_step` on; "train" never ends, "test" ends when all was seen once."""
+        self._text or self.dataset()
+        assert self._examples is not None
+        return self._examples.batches(split, seed, start_step, global_batch, self.data_config.readers, slice_of)
+
+
+def check(model: BertConfig, data: TextConfig) -> None:
+    """Raises UserError where model and data do not fit together."""
+    if model.head not in HEADS:
+        raise UserError(f"recipe.model.head={model.head}; pretraining knows {' and '.join(HEADS)}")
+    if data.length > model.max_positions:
+        raise UserError(
+            f"recipe.data.length={data.length} is more than recipe.model.max_positions={model.max_positions}; "
+            "shorten the texts or give the model more positions"
+        )
+    if data.next_sentence != (model.head == "pretraining"):
+        raise UserError(
+            f"recipe.data.next_sentence={str(data.next_sentence).lower()} and recipe.model.head={model.head} do not fit; "
+            "next sentences go with pretraining, single texts with masked_words"
+        )

@@ -1,0 +1,150 @@
+"""T5 on text: spans that were taken out; the numbers are in conf/recipe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flowaware_core.task import Task
+from zoo.data.pretraining import t5_examples, t5_lengths
+from zoo.data.text import CACHE, Text, TextConfig, TextExamples, open_text, open_vocabulary
+from zoo.data.vocabulary import SentencePiece
+from zoo.errors import UserError
+from zoo.models.t5.config import T5Config
+from zoo.models.t5.model import T5, parameter_count, shifted
+from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
+from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial, updated
+from zoo.typed import typed
+
+if TYPE_CHECKING:
+    from zoo.config import RecipeConfig
+
+Batch = dict[str, Any]
+
+
+class T5Recipe:
+    """Pretrains a T5.
+
+    A batch is {"source": int32 [B, S], "target": int32 [B, T]}; for evaluation also "weight": float32 [B]. The state is
+    {"params", "opt_state", "step", "rng"}.
+    """
+
+    metrics = ("loss", "accuracy", "learning_rate")
+
+    def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
+        """Checks the configuration; makes no array and reads no file.
+
+        Raises:
+            UserError: an option is unknown or has a value that is not allowed.
+        """
+        self.name, self.data_dir = config.name, Path(data_dir)
+        self.model_config = typed(T5Config, config.model, "recipe.model")
+        self.data_config = typed(TextConfig, config.data, "recipe.data")
+        self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
+        self.training = typed(TrainingConfig, config.training, "recipe.training")
+        try:
+            self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
+            self.optimizer = optimizer(self.optimizer_config, self.training.steps)
+        except ValueError as error:
+            raise UserError(f"recipe.optimizer: {error}") from None
+        self._text: Text | None = None
+        self._examples: TextExamples | None = None
+
+    def summary(self) -> str:
+        """The model in one line, with its number of parameters."""
+        model = self.model_config
+        return (
+            f"T5: {model.num_layers} + {model.decoder_layers} layers of {model.hidden}, {model.num_heads} heads of "
+            f"{model.head_size}, {model.vocabulary_size:,} tokens, sources of {self.data_config.length}, "
+            f"{parameter_count(model):,} parameters"
+        )
+
+    def task(self, global_batch: int | None = None) -> Task:
+        """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""
+        state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
+        batch = self.abstract_batch(global_batch or self.data_config.global_batch)
+        return Task(self.step, (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name)
+
+    def abstract_batch(self, global_batch: int) -> Batch:
+        _, source, target = t5_lengths(self.data_config)
+        shapes = {"source": (global_batch, source), "target": (global_batch, target)}
+        return {name: jax.ShapeDtypeStruct(shape, np.int32) for name, shape in shapes.items()}
+
+    def initial_state(self, key: jax.Array) -> State:
+        """The state before the first step, from a PRNG key; pure, for jit."""
+        params_key, rng = jax.random.split(key)
+        tokens = jnp.zeros((1, 2), jnp.int32)
+        params = T5(self.model_config).init(params_key, tokens, tokens, tokens)["params"]
+        return initial(params, self.optimizer, rng)
+
+    def step(self, state: State, batch: Batch) -> tuple[State, Metrics]:
+        """One step of training: the next state, and the metrics (scalars) of this batch before the update."""
+
+        def loss_of(params: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
+            logits, weight = self._applied(params, batch, key)
+            count = jnp.maximum(jnp.sum(weight), 1.0)
+            loss = jnp.sum(weight * cross_entropy(logits, batch["target"])) / count
+            return loss, {"accuracy": jnp.sum(weight * correct(logits, batch["target"])) / count}
+
+        return updated(state, loss_of, self.optimizer, self.learning_rate)
+
+    def _applied(self, params: Any, batch: Batch, key: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+        """Logits [B, T, V] of the target's tokens, and 1 for those that count [B, T]."""
+        model, pad = T5(self.model_config, train=key is not None), self.model_config.pad_id
+        mask = (batch["source"] != pad).astype(jnp.int32)
+        inputs = shifted(batch["target"], pad)
+        rngs = None if key is None else {"dropout": key}
+        logits = model.apply({"params": params}, batch["source"], mask, inputs, rngs=rngs)
+        return logits, (batch["target"] != pad).astype(jnp.float32)
+
+    def evaluate(self, state: State, batch: Batch) -> dict[str, jax.Array]:
+        """Sums over the target's tokens: {"loss", "accuracy", "count"}, and the number of "examples"."""
+        logits, weight = self._applied(state["params"], batch)
+        weight = batch["weight"][:, None] * weight
+        return {
+            "loss": jnp.sum(weight * cross_entropy(logits, batch["target"])),
+            "accuracy": jnp.sum(weight * correct(logits, batch["target"])),
+            "count": jnp.sum(weight),
+            "examples": jnp.sum(batch["weight"]),
+        }
+
+    def figures(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """Of the whole split: loss and perplexity of a token, and the share that was right."""
+        tokens = max(totals["count"], 1.0)
+        loss = totals["loss"] / tokens
+        accuracy = totals["accuracy"] / tokens
+        perplexity = math.exp(min(loss, 700.0))
+        return {"loss": loss, "accuracy": accuracy, "perplexity": perplexity, "examples": totals["examples"]}
+
+    def dataset(self, rehearsal: bool = False) -> Text:
+        """Opens the text; its `announcement` is for the user to read.
+
+        Args:
+            rehearsal: where the text is missing, take Python's own documentation in its place and announce it.
+
+        Raises:
+            UserError: the text or the vocabulary is missing or damaged, or does not fit the model.
+        """
+        if self._text is None or self._text.rehearsed < rehearsal:
+            config, size = self.data_config, self.model_config.vocabulary_size
+            text = open_text(config, self.data_dir, rehearsal)
+            vocabulary = open_vocabulary(SentencePiece, config, self.data_dir, text, size)
+            for name in ("pad_id", "end_id"):
+                if getattr(vocabulary, name) != getattr(self.model_config, name):
+                    raise UserError(f"recipe.model.{name} must be {getattr(vocabulary, name)}, as in the vocabulary")
+            self._text, self._examples = text, t5_examples(config, text, vocabulary, self.data_dir / CACHE)
+        return self._text
+
+    def batches(
+        self, split: str, seed: int, start_step: int, global_batch: int, slice_of: tuple[int, int] = (0, 1)
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Batches of a split from `start_step` on; "train" never ends, "test" ends when all was seen once."""
+        self._text or self.dataset()
+        assert self._examples is not None
+        return self._examples.batches(split, seed, start_step, global_batch, self.data_config.readers, slice_of)

@@ -1,0 +1,130 @@
+"""BERT and T5 against Hugging Face's implementation, with every weight random: `make parity`.
+
+ZOO_PARITY_PYTHON names the Python of an environment with torch and transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from zoo.models import weight_files
+from zoo.models.bert import convert as bert_names
+from zoo.models.bert.config import BertConfig
+from zoo.models.bert.model import Bert
+from zoo.models.bert.model import abstract_params as bert_params
+from zoo.models.t5 import convert as t5_names
+from zoo.models.t5.config import T5Config
+from zoo.models.t5.generate import Generation, generate
+from zoo.models.t5.model import T5
+from zoo.models.t5.model import abstract_params as t5_params
+
+pytestmark = pytest.mark.slow
+SCRIPT = Path(__file__).with_name("text_reference.py")
+BERT = {"hidden": 24, "num_layers": 2, "num_heads": 4, "intermediate": 40, "max_positions": 16}
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    found = os.environ.get("ZOO_PARITY_PYTHON")
+    if not found:
+        pytest.skip("ZOO_PARITY_PYTHON names no environment with torch and transformers")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def x64() -> Iterator[None]:
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+def randomised(tree: Any, scale: float = 0.3) -> Any:
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: (scale * rng.normal(size=leaf.shape)).astype(leaf.dtype), tree)
+
+
+def reference(python: str, folder: Path, kind: str, config: dict, weights: dict, inputs: dict) -> dict[str, np.ndarray]:
+    weight_files.write(folder / "weights.safetensors", weights)
+    (folder / "config.json").write_text(json.dumps(config))
+    np.savez(folder / "inputs.npz", **inputs)
+    subprocess.run([python, str(SCRIPT), kind, str(folder)], check=True)
+    return weight_files.read(folder / "outputs.npz")
+
+
+def assert_near(found: Any, wanted: np.ndarray, dtype: str, what: str) -> None:
+    # float32 gradients of torch differ from its own in float64 by up to 9e-4.
+    share = 1e-9 if dtype == "float64" else 1e-3 if what.startswith("gradient") else 1e-5
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=share * max(np.abs(wanted).max(), 1e-30), err_msg=what)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("head", ["pretraining", "classification", "tokens", "answers"])
+def test_bert(python: str, tmp_path: Path, head: Any, dtype: Any) -> None:
+    config = BertConfig(30, **BERT, head=head, num_labels=3, dtype=dtype, repeat="unrolled")
+    params = randomised(bert_params(config))
+    rng = np.random.default_rng(1)
+    ids, types = rng.integers(1, 30, (2, 9)), rng.integers(0, 2, (2, 9))
+    mask = np.ones((2, 9), np.int64)
+    mask[1, 6:] = 0
+    output = {"pretraining": "words", "answers": "spans"}.get(head, "labels")
+
+    def logits_of(params: Any) -> jax.Array:
+        return Bert(config).apply({"params": params}, ids, types, mask)[output]
+
+    logits = jax.jit(logits_of)(params)
+    # What stands where the text is filled up means nothing: theirs and ours differ there.
+    live = mask[..., None] if logits.ndim == 3 else 1
+    cotangent = (rng.normal(size=logits.shape) * live).astype(dtype)
+    weights = bert_names.to_hugging_face(params, head)
+    inputs = {
+        "ids": ids,
+        "types": types,
+        "mask": mask,
+        "cotangent": cotangent.reshape(2, 9, -1) if logits.ndim == 3 else cotangent,
+    }
+    wanted = reference(python, tmp_path, "bert", bert_names.config_to(config), weights, inputs)
+    assert_near(logits * live, wanted["logits"] * live, dtype, "logits")
+    grads = jax.jit(jax.grad(lambda params: jnp.sum(logits_of(params) * cotangent)))(params)
+    for name, value in bert_names.to_hugging_face(grads, head).items():
+        assert_near(value, wanted[f"gradient/{name}"], dtype, f"gradient/{name}")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("kind", ["1.0", "1.1"])
+def test_t5(python: str, tmp_path: Path, kind: str, dtype: Any) -> None:
+    options: dict[str, Any] = {"activation": "relu", "gated": False, "tied": True} if kind == "1.0" else {}
+    config = T5Config(20, 16, 2, 3, 4, 24, num_decoder_layers=3, dtype=dtype, **options)
+    params = randomised(t5_params(config), 0.5)
+    rng = np.random.default_rng(1)
+    source, inputs = rng.integers(1, 20, (3, 50)), np.pad(rng.integers(2, 20, (3, 40)), ((0, 0), (1, 0)))
+    mask = np.ones((3, 50), np.int64)
+    mask[1, 30:] = 0
+
+    def logits_of(params: Any) -> jax.Array:
+        return T5(config).apply({"params": params}, source, mask, inputs)
+
+    logits = jax.jit(logits_of)(params)
+    cotangent = rng.normal(size=logits.shape).astype(dtype)
+    weights = t5_names.to_hugging_face(params, config)
+    data = {"source": source, "mask": mask, "inputs": inputs, "cotangent": cotangent}
+    wanted = reference(python, tmp_path, "t5", t5_names.config_to(config), weights, data)
+    assert_near(logits, wanted["logits"], dtype, "logits")
+    grads = jax.jit(jax.grad(lambda params: jnp.sum(logits_of(params) * cotangent)))(params)
+    for name, value in t5_names.to_hugging_face(grads, config).items():
+        assert_near(value, wanted[f"gradient/{name}"], dtype, f"gradient/{name}")
+    for beams in (1, 4):
+        how = Generation(max_tokens=12, beams=beams)
+        ids = jax.jit(lambda params, how=how: generate(config, how, params, source, mask, jax.random.key(0)))(params)
+        texts = wanted[f"generated/{beams}"]
+        np.testing.assert_array_equal(ids[:, : texts.shape[1]], texts)
+        assert not np.asarray(ids[:, texts.shape[1] :]).any()

@@ -1,0 +1,106 @@
+"""What the reference implementations give, run in an environment of their own: `python text_reference.py bert|t5 FOLDER`.
+
+Reads FOLDER/weights.safetensors, config.json and inputs.npz; writes FOLDER/outputs.npz. Imports nothing of this project.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+def without_torchvision_operators() -> None:
+    """The torchvision that can be installed beside this torch lacks its compiled operators, and fails when it registers them."""
+    library = torch.library.Library("torchvision", "DEF")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    globals()["_kept_alive"] = library
+
+
+def in_float64_throughout() -> None:
+    """T5 there takes norms and softmaxes in float32 whatever its weights are; that would hide differences."""
+    from transformers.models.t5 import modeling_t5
+
+    def normed(self: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+
+    modeling_t5.T5LayerNorm.forward = normed
+    torch.Tensor.float = lambda self: self
+
+
+def gradients(model: torch.nn.Module, value: torch.Tensor) -> dict[str, np.ndarray]:
+    value.backward()
+    return {
+        f"gradient/{name}": (torch.zeros_like(p) if p.grad is None else p.grad).numpy()
+        for name, p in model.named_parameters()
+    }
+
+
+def bert(folder: Path, config: dict, inputs: dict, dtype: torch.dtype) -> dict[str, np.ndarray]:
+    import transformers
+
+    kind = getattr(transformers, config["architectures"][0])
+    config = transformers.BertConfig(**config, attn_implementation="eager")
+    model = kind(config)
+    load(model, folder, dtype)
+    found = model(
+        input_ids=inputs["ids"],
+        token_type_ids=inputs["types"],
+        attention_mask=inputs["mask"],
+        output_hidden_states=True,
+    )
+    if "start_logits" in found:
+        logits = torch.stack([found.start_logits, found.end_logits], -1)
+    else:
+        logits = found.prediction_logits if "prediction_logits" in found else found.logits
+    outputs = {"logits": logits, "hidden": found.hidden_states[-1]}
+    grads = gradients(model, (logits * inputs["cotangent"]).sum())
+    return {name: value.detach().numpy() for name, value in outputs.items()} | grads
+
+
+def t5(folder: Path, config: dict, inputs: dict, dtype: torch.dtype) -> dict[str, np.ndarray]:
+    import transformers
+
+    if dtype == torch.float64:
+        in_float64_throughout()
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**config))
+    load(model, folder, dtype)
+    source, mask = inputs["source"], inputs["mask"]
+    logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=inputs["inputs"]).logits
+    outputs = {"logits": logits.detach().numpy()}
+    outputs |= gradients(model, (logits * inputs["cotangent"]).sum())
+    for beams in (1, 4):
+        ids = model.generate(input_ids=source, attention_mask=mask, max_new_tokens=12, num_beams=beams, do_sample=False)
+        outputs[f"generated/{beams}"] = ids[:, 1:].numpy()
+    return outputs
+
+
+def load(model: torch.nn.Module, folder: Path, dtype: torch.dtype) -> None:
+    from safetensors.torch import load_file
+
+    model.to(dtype)
+    found = model.load_state_dict(load_file(folder / "weights.safetensors"), strict=False)
+    tied = ("cls.predictions.decoder.", "lm_head.weight", "encoder.embed_tokens.", "decoder.embed_tokens.")
+    assert not found.unexpected_keys, found
+    assert all(key.startswith(tied) or "position_ids" in key for key in found.missing_keys), found
+    model.eval()
+    model.tie_weights()
+
+
+def main(kind: str, folder: Path) -> None:
+    torch.set_num_threads(1)
+    config = json.loads((folder / "config.json").read_text())
+    with np.load(folder / "inputs.npz") as file:
+        inputs = {name: torch.from_numpy(file[name]) for name in file.files}
+    dtype = inputs["cotangent"].dtype
+    without_torchvision_operators()
+    outputs = {"bert": bert, "t5": t5}[kind](folder, config, inputs, dtype)
+    np.savez(folder / "outputs.npz", **outputs)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
