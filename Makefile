@@ -11,7 +11,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3; do \
 NEWEST := .venv/ready
 DTK := .venv-dtk/ready
 
-.PHONY: train test smoke slow lint clean
+.PHONY: train test smoke slow parity lint clean
 
 train: $(NEWEST)  ## plan, rehearse or train: RECIPE= CLUSTER= ARGS="steps=100 ..."
 	.venv/bin/python -m zoo.train recipe=$(RECIPE) cluster=$(CLUSTER) $(ARGS)
@@ -24,6 +24,9 @@ slow: $(NEWEST)  ## the slow tests: half an hour and more
 
 smoke: $(DTK)  ## plan, train, save and resume on the oldest JAX
 	.venv-dtk/bin/python -m pytest -q --durations=10 -m smoke
+
+parity: $(NEWEST)  ## against torch, transformers and timm, in the environment whose Python ZOO_PARITY_PYTHON names
+	.venv/bin/python -m pytest -q tests/parity -m slow
 
 lint: $(NEWEST)  ## format, lint and types, as the commit hooks do
 	.venv/bin/ruff format --check .

@@ -12,12 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from flowaware_core.task import Task
+from zoo.conversion import variables_from
 from zoo.data.pretraining import bert_examples
 from zoo.data.text import CACHE, Text, TextConfig, TextExamples, open_text, open_vocabulary
-from zoo.data.vocabulary import WordPiece
+from zoo.data.vocabulary import WordPiece, read_wordpiece
 from zoo.errors import UserError
+from zoo.models.bert import predict
 from zoo.models.bert.config import BertConfig
+from zoo.models.bert.convert import SIZES, config_from
 from zoo.models.bert.model import Bert, parameter_count
+from zoo.models.pretrained import sized_as
+from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
 from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial, updated
 from zoo.typed import typed
@@ -38,6 +43,7 @@ class BertRecipe:
     """
 
     metrics = ("loss", "accuracy", "next_sentence_accuracy", "learning_rate")
+    family = "bert"  # of zoo.conversion, for weights of others
 
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
         """Checks the configuration; makes no array and reads no file.
@@ -46,7 +52,9 @@ class BertRecipe:
             UserError: an option is unknown or has a value that is not allowed.
         """
         self.name, self.data_dir = config.name, Path(data_dir)
-        self.model_config = typed(BertConfig, config.model, "recipe.model")
+        self.init_from = getattr(config, "init_from", None)
+        model = typed(BertConfig, config.model, "recipe.model")
+        self.model_config = sized_as(self.init_from, model, SIZES, config_from)
         self.data_config = typed(TextConfig, config.data, "recipe.data")
         self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
         self.training = typed(TrainingConfig, config.training, "recipe.training")
@@ -156,6 +164,30 @@ class BertRecipe:
         self._text or self.dataset()
         assert self._examples is not None
         return self._examples.batches(split, seed, start_step, global_batch, self.data_config.readers, slice_of)
+
+    def _vocabulary(self, place: Path) -> WordPiece:
+        """The vocabulary beside the weights, else that of the configuration."""
+        folder = place if place.is_dir() else place.parent
+        if self.data_config.vocabulary is None and (folder / "vocab.txt").is_file():
+            return read_wordpiece(folder, self.data_config.lowercase)
+        text = Text((), (), "")
+        return open_vocabulary(WordPiece, self.data_config, self.data_dir, text, self.model_config.vocabulary_size)
+
+    def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
+        """{"text"} to words for each [MASK] (task=fill-mask) or to embeddings (task=embed).
+
+        Raises:
+            UserError: the task is another, or the weights or the vocabulary do not fit.
+        """
+        del key
+        if task not in (None, "fill-mask", "embed"):
+            raise UserError(f"task={task}; this recipe knows fill-mask and embed")
+        config = predict.as_encoder(self.model_config) if task == "embed" else self.model_config
+        params = variables_from(place, self.family, config)["params"]
+        if task != "embed" and "transform" not in params:
+            raise UserError(f"init_from={place} has no head for masked words; ask for task=embed")
+        make = predict.embedder if task == "embed" else predict.filler
+        return make(config, params, self._vocabulary(place), self.data_config.length, batch)
 
 
 def check(model: BertConfig, data: TextConfig) -> None:

@@ -56,6 +56,9 @@ class ResNetRecipe:
     """
 
     metrics = ("loss", "accuracy", "learning_rate")
+    family = "resnet"  # of zoo.conversion, for weights of others
+    config_class: type = ResNetConfig
+    model_class: type = ResNet
 
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
         """Checks the configuration; makes no array and reads no file.
@@ -65,11 +68,11 @@ class ResNetRecipe:
         """
         self.name = config.name
         self.data_dir = Path(data_dir)
-        self.model_config = typed(ResNetConfig, config.model, "recipe.model")
+        self.model_config: Any = typed(self.config_class, config.model, "recipe.model")
         self.data_config = typed(DataConfig, config.data, "recipe.data")
         self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
         self.training = typed(TrainingConfig, config.training, "recipe.training")
-        self.model = ResNet(self.model_config)
+        self.model = self.model_class(self.model_config)
         try:
             self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
             self.optimizer = optimizer(self.optimizer_config, self.training.steps)
@@ -117,7 +120,8 @@ class ResNetRecipe:
 
         def loss_of(params: Any) -> tuple[jax.Array, tuple[Any, jax.Array]]:
             variables = {"params": params, "batch_stats": state["batch_stats"]}
-            result: Any = self.model.apply(variables, batch["image"], train=True, mutable=["batch_stats"])
+            options = {"mutable": ["batch_stats"], "rngs": self._draws(state)}
+            result: Any = self.model.apply(variables, batch["image"], train=True, **options)
             logits, updated = result
             losses = cross_entropy(logits, batch["label"], self.training.label_smoothing)
             return jnp.mean(losses), (updated["batch_stats"], logits)
@@ -137,6 +141,11 @@ class ResNetRecipe:
             "learning_rate": self.learning_rate(state["step"]),
         }
         return after, metrics
+
+    def _draws(self, state: State) -> dict[str, jax.Array] | None:
+        """The keys of this step's random numbers, by their names; None where the model draws none."""
+        del state
+        return None
 
     def evaluate(self, state: State, batch: Batch) -> dict[str, jax.Array]:
         """Sums over the rows that count: {"loss", "accuracy", "count"}; the first two over the last are the means."""

@@ -12,12 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from flowaware_core.task import Task
+from zoo.conversion import variables_from
 from zoo.data.pretraining import t5_examples, t5_lengths
 from zoo.data.text import CACHE, Text, TextConfig, TextExamples, open_text, open_vocabulary
-from zoo.data.vocabulary import SentencePiece
+from zoo.data.vocabulary import SentencePiece, read_sentencepiece
 from zoo.errors import UserError
+from zoo.models.pretrained import sized_as
+from zoo.models.t5 import predict
 from zoo.models.t5.config import T5Config
+from zoo.models.t5.convert import SIZES, config_from
 from zoo.models.t5.model import T5, parameter_count, shifted
+from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
 from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial, updated
 from zoo.typed import typed
@@ -36,6 +41,7 @@ class T5Recipe:
     """
 
     metrics = ("loss", "accuracy", "learning_rate")
+    family = "t5"  # of zoo.conversion, for weights of others
 
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
         """Checks the configuration; makes no array and reads no file.
@@ -44,7 +50,9 @@ class T5Recipe:
             UserError: an option is unknown or has a value that is not allowed.
         """
         self.name, self.data_dir = config.name, Path(data_dir)
-        self.model_config = typed(T5Config, config.model, "recipe.model")
+        self.init_from = getattr(config, "init_from", None)
+        model = typed(T5Config, config.model, "recipe.model")
+        self.model_config = sized_as(self.init_from, model, SIZES, config_from)
         self.data_config = typed(TextConfig, config.data, "recipe.data")
         self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
         self.training = typed(TrainingConfig, config.training, "recipe.training")
@@ -148,3 +156,19 @@ class T5Recipe:
         self._text or self.dataset()
         assert self._examples is not None
         return self._examples.batches(split, seed, start_step, global_batch, self.data_config.readers, slice_of)
+
+    def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
+        """{"text"} to {"generated"}: task=greedy (the default), sample, or beam4 for four beams and beamN for N.
+
+        Raises:
+            UserError: the task is another, or the weights or the vocabulary do not fit.
+        """
+        how = predict.method(task)
+        params = variables_from(place, self.family, self.model_config)["params"]
+        folder = place if place.is_dir() else place.parent
+        if self.data_config.vocabulary is None and (folder / "spiece.model").is_file():
+            vocabulary = read_sentencepiece(folder)
+        else:
+            text, size = Text((), (), ""), self.model_config.vocabulary_size
+            vocabulary = open_vocabulary(SentencePiece, self.data_config, self.data_dir, text, size)
+        return predict.writer(self.model_config, how, params, vocabulary, self.data_config.length, batch, key)

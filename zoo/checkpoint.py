@@ -2,6 +2,9 @@
 
     python -m zoo.checkpoint show DIR       step, meta, and the tree with shapes, dtypes and placements as saved
     python -m zoo.checkpoint verify DIR     reads every file and holds it against the manifest
+    python -m zoo.checkpoint convert from=PATH to=PATH
+        a run to a file of weights (.safetensors, .npz, .pt) or a folder in Hugging Face's layout; these to a checkpoint
+        that init_from takes, or to a file of another kind; prints every key
 
 DIR is a run folder, its checkpoints folder (both mean the newest step) or the folder of one step.
 """
@@ -12,19 +15,37 @@ import argparse
 import sys
 from pathlib import Path
 
-from zoo.errors import exit_code
+from zoo.errors import UserError, exit_code
 from zoo.training import checkpoints
 
 
 def main(argv: list[str]) -> int:
     """Runs one subcommand. Raises UserError when DIR is no checkpoint or a damaged one."""
     options = _parser().parse_args(argv)
+    if options.command == "convert":
+        return convert(options.words)
     found, step = checkpoints.locate(options.dir)
     if options.command == "show":
         print(found.describe(step))
     else:
         found.verify(step)
         print(f"checkpoint {found.directory / str(step)} is whole: every file is as it was written")
+    return 0
+
+
+def convert(words: list[str]) -> int:
+    """Converts what `from=` names to what `to=` names. Raises UserError where one is missing or does not fit."""
+    from zoo import conversion  # here: the other commands need no model
+    from zoo.training.job import load
+
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    if set(given) != {"from", "to"} or len(words) != 2:
+        raise UserError(f"convert takes from=PATH to=PATH; got {' '.join(words) or 'nothing'}")
+    source, target = Path(given["from"]), Path(given["to"])
+    if not source.exists():
+        raise UserError(f"from={source} does not exist; name a run folder, a file of weights, or a folder with one")
+    lines = list(conversion.convert(source, target, load))
+    print("\n".join([*lines, f"{len(lines)} keys; written to {target}"]))
     return 0
 
 
@@ -36,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "dir", type=Path, metavar="DIR", help="run folder, checkpoints folder or folder of one step"
         )
+    command = commands.add_parser("convert", help="to and from the formats of others")
+    command.add_argument("words", nargs="*", metavar="from=PATH to=PATH")
     return parser
 
 

@@ -41,6 +41,7 @@ class RecipeConfig:
         name: as it stands on the command line.
         target: dotted name of the recipe's class, `_target_` in the YAML.
         model, data, optimizer, training: sections that the recipe's class converts to dataclasses of its own.
+        init_from: what the command's `init_from` names; a recipe may take the sizes of its model from there.
     """
 
     name: str
@@ -50,6 +51,7 @@ class RecipeConfig:
     optimizer: dict[str, Any]
     training: dict[str, Any]
     rehearsal: Rehearsal
+    init_from: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +102,7 @@ def compose(overrides: list[str]) -> Config:
     tree = composed(rest, folders)
     tree.update(paths)
     tree["recipe"]["target"] = tree["recipe"].pop("_target_", None)
+    tree["recipe"]["init_from"] = tree.get("init_from")
     if tree["run_dir"] is None:
         tree["run_dir"] = str(Path("runs") / f"{tree['recipe'].get('name')}-{tree['cluster'].get('name')}")
     return typed(Config, tree)

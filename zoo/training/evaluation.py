@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from zoo.training.batches import Rows, globally
@@ -32,16 +33,17 @@ def evaluator(
 
     def evaluate(state: Any) -> dict[str, float]:
         local = recipe.batches("test", 0, 0, global_batch, (rows.index, rows.count))
-        totals: dict[str, float] = {}
+        totals: dict[str, Any] = {}
         for batch in globally(itertools.islice(local, most_batches), shardings, rows):
             for name, value in jax.device_get(sums_of(state, batch)).items():
-                totals[name] = totals.get(name, 0.0) + float(value)
-        return getattr(recipe, "figures", means)(totals)
+                totals[name] = totals.get(name, 0.0) + np.asarray(value, np.float64)
+        found = getattr(recipe, "figures", means)(totals)
+        return {name: float(value) for name, value in found.items()}
 
     return evaluate
 
 
-def means(totals: Mapping[str, float]) -> dict[str, float]:
+def means(totals: Mapping[str, Any]) -> dict[str, float]:
     """Every sum over what was counted."""
-    count = totals[COUNT]
-    return {**{name: total / count for name, total in totals.items() if name != COUNT}, "examples": count}
+    count = float(totals[COUNT])
+    return {**{name: float(total) / count for name, total in totals.items() if name != COUNT}, "examples": count}

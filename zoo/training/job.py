@@ -13,7 +13,9 @@ import jax
 
 import flowaware_core as fa
 from zoo.config import Config, RecipeConfig
+from zoo.conversion import FAMILIES, is_foreign
 from zoo.errors import UserError
+from zoo.models import weight_files
 from zoo.training.checkpoints import locate
 from zoo.training.origin import Origin, origin
 from zoo.training.run_folder import RunFolder, check_place
@@ -74,7 +76,7 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
     folder = RunFolder(config.run_dir, writes=first)
     start = origin(config, folder, level)
     if config.init_from is not None:
-        locate(config.init_from, "init_from")
+        check_beginning(config.init_from, recipe)
     rehearses = level == "emulated"
     steps = config.steps or (config.recipe.rehearsal.steps if rehearses else recipe.training.steps)
     say = (lambda line: print(line, flush=True)) if first else (lambda line: None)
@@ -83,6 +85,17 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
         check_place(config.run_dir, saved * num_bytes(task.args[0]))
         announce(recipe.dataset(rehearsal=rehearses), say)
     return Job(config, recipe, task, folder, level, steps, start, say)
+
+
+def check_beginning(place: Path, recipe: Any) -> None:
+    """Raises UserError where `init_from` is neither a checkpoint nor weights that the recipe's model can take."""
+    if not is_foreign(place):
+        locate(place, "init_from")
+    elif getattr(recipe, "family", None) not in FAMILIES:
+        raise UserError(f"init_from={place} is a file of weights; this recipe starts from runs of the zoo only")
+    else:
+        family = FAMILIES[recipe.family]
+        family.from_theirs(weight_files.read(place), recipe.model_config, f"init_from={place}")
 
 
 def announce(dataset: Any, say: Callable[[str], None]) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from zoo.conversion import FAMILIES, is_foreign
+from zoo.models import weight_files
 from zoo.training.checkpoints import Checkpoints, locate
 
 LEARNED = ("params", "batch_stats")
@@ -41,15 +44,36 @@ def resumed(source: Checkpoints, step: int, state: Any, shardings: Any) -> Any:
 
 
 def begun_from(folder: Path, recipe: Any, seed: int, state: Any, shardings: Any) -> Any:
-    """An initial state with the parameters of another training in it.
+    """An initial state with the parameters of another training in it, or with weights of others.
 
     Args:
-        folder: a run folder, its `checkpoints`, or one step in there.
+        folder: a run folder, its `checkpoints`, one step in there, or a file of weights or a folder with one. What a recipe
+            names in `begins_anew` (parts of "params") is not taken from a run.
 
     Raises:
         UserError: there is no checkpoint, or its parameters do not fit this model.
     """
+    if is_foreign(folder):
+        family = FAMILIES[recipe.family]
+        found = family.from_theirs(weight_files.read(folder), recipe.model_config, str(folder)).params
+        return replaced(born(recipe, seed, shardings), found, shardings)
     source, step = locate(folder)
+    anew = getattr(recipe, "begins_anew", ())
+    if anew:
+        keep = lambda tree: {name: part for name, part in tree.items() if name not in anew}
+        wanted = placed(keep(state["params"]), keep(shardings["params"]))
+        learned, _ = source.restore(step, {"params": wanted}, partial=True)
+        begun = born(recipe, seed, shardings)
+        return {**begun, "params": {**begun["params"], **learned["params"]}}
     wanted = {name: placed(state[name], shardings[name]) for name in LEARNED if name in state}
     learned, _ = source.restore(step, wanted, partial=True)
     return {**born(recipe, seed, shardings), **learned}
+
+
+def replaced(state: Any, values: Any, shardings: Any) -> Any:
+    """The state with NumPy arrays in place of some leaves; each device takes its own shard of them."""
+    if not isinstance(values, Mapping):
+        return jax.make_array_from_callback(values.shape, shardings, lambda index: values[index])
+    return {
+        name: replaced(leaf, values[name], shardings[name]) if name in values else leaf for name, leaf in state.items()
+    }

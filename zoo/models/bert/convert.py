@@ -29,6 +29,11 @@ IGNORED = {
 }
 # Parts that one head has and another has not: weights of one start a training with another.
 HEAD_PARTS = r"bert\.pooler\..*|cls\..*|classifier\..*|qa_outputs\..*"
+# What follows from the weights; the rest of a configuration may be chosen anew.
+SIZES = (
+    *("vocabulary_size", "hidden", "num_layers", "num_heads", "intermediate", "max_positions", "num_types"),
+    *("activation", "norm_epsilon", "pad_id"),
+)
 BLOCK = "bert.encoder.layer.{i}."
 
 

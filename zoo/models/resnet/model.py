@@ -41,6 +41,7 @@ class BatchNorm(nn.Module):
 
     param_dtype: str = "float32"
     scale_init: Callable[..., jax.Array] = nn.initializers.ones
+    epsilon: float = BATCH_NORM_EPSILON
 
     @nn.compact
     def __call__(self, x_BHWC: jax.Array, train: bool) -> jax.Array:
@@ -61,7 +62,7 @@ class BatchNorm(nn.Module):
         else:
             centred_BHWC = wide_BHWC - running_mean.value
             var = running_var.value
-        y_BHWC = centred_BHWC * (jax.lax.rsqrt(var + BATCH_NORM_EPSILON) * scale) + bias
+        y_BHWC = centred_BHWC * (jax.lax.rsqrt(var + self.epsilon) * scale) + bias
         return y_BHWC.astype(x_BHWC.dtype)
 
 

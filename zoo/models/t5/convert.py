@@ -18,6 +18,11 @@ IGNORED = {
     # Saved by early versions and never used: the cross-attention of T5 has no positions.
     r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight": "the model does not use it",
 }
+# What follows from the weights; the rest of a configuration may be chosen anew.
+SIZES = (
+    *("vocabulary_size", "hidden", "num_layers", "num_decoder_layers", "num_heads", "head_size", "intermediate"),
+    *("activation", "gated", "tied", "num_buckets", "max_distance", "norm_epsilon"),
+)
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
 
 

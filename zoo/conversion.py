@@ -1,0 +1,201 @@
+"""Weights to and from the formats of others: what `python -m zoo.checkpoint convert` does.
+
+A run of the zoo becomes a file by the names of others, or a folder in Hugging Face's layout; such a file or folder becomes a
+checkpoint that `init_from` takes, or a file of another kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.config import RecipeConfig
+from zoo.errors import UserError
+from zoo.models import weight_files
+from zoo.models.bert import convert as bert
+from zoo.models.bert.config import BertConfig
+from zoo.models.exchange import Imported
+from zoo.models.pnasnet import convert as pnasnet
+from zoo.models.resnet import convert as resnet
+from zoo.models.t5 import convert as t5
+from zoo.models.t5.config import T5Config
+from zoo.training.checkpoints import Checkpoints, locate
+from zoo.typed import typed
+
+Arrays = dict[str, np.ndarray]
+COMPANIONS = ("vocab.txt", "spiece.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+LEARNED = ("params", "batch_stats")
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """How one kind of model exchanges weights.
+
+    Attributes:
+        known_by: a part of a name that only its weights have.
+        to_theirs: our variables and configuration -> their arrays.
+        from_theirs: their arrays, our configuration, where they are from -> what came of them.
+        config_to, config_from: their config.json from our configuration, and back; None where they have none.
+    """
+
+    known_by: str
+    to_theirs: Callable[[Mapping[str, Any], Any], Arrays]
+    from_theirs: Callable[[Mapping[str, np.ndarray], Any, str], Imported]
+    config_to: Callable[[Any], dict[str, Any]] | None = None
+    config_from: Callable[..., Any] | None = None
+
+
+def _in_params(found: Imported) -> Imported:
+    return dataclasses.replace(found, params={"params": found.params})
+
+
+FAMILIES = {
+    "bert": Family(
+        "embeddings.word_embeddings",
+        lambda variables, config: bert.to_hugging_face(variables["params"], config.head),
+        lambda arrays, config, source: _in_params(bert.from_hugging_face(arrays, config, source)),
+        bert.config_to,
+        bert.config_from,
+    ),
+    "t5": Family(
+        "SelfAttention.relative_attention_bias",
+        lambda variables, config: t5.to_hugging_face(variables["params"], config),
+        lambda arrays, config, source: _in_params(t5.from_hugging_face(arrays, config, source)),
+        t5.config_to,
+        t5.config_from,
+    ),
+    "resnet": Family("layer1.0.conv1", lambda variables, config: resnet.to_torch(variables), resnet.from_torch),
+    "pnasnet": Family("comb_iter_0_left", lambda variables, config: pnasnet.to_timm(variables), pnasnet.from_timm),
+}
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a path is a file of weights, or a folder with one, rather than a run of the zoo."""
+    if path.is_dir():
+        return any((path / name).exists() for name in weight_files.IN_FOLDERS)
+    return path.suffix in weight_files.SUFFIXES or path.name.endswith(".index.json")
+
+
+def convert(source: Path, target: Path, load: Callable[[RecipeConfig, Path], Any]) -> Iterator[str]:
+    """Converts, and yields a line for every key.
+
+    Args:
+        source: a run of the zoo, or weights of others.
+        target: a file with one of the known endings, or a folder that is empty or not there.
+        load: makes a recipe of its configuration.
+
+    Raises:
+        UserError: what the source is cannot become what the target says.
+    """
+    is_file = target.suffix in weight_files.SUFFIXES
+    if not is_file and target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(
+            f"to={target} is there already; name a new folder, or a file ({', '.join(weight_files.SUFFIXES)})"
+        )
+    if is_file and target.exists():
+        raise UserError(f"to={target} is there already; name another file")
+    if not is_foreign(source):
+        yield from _from_run(source, target, is_file, load)
+    elif is_file:
+        arrays = weight_files.read(source)
+        weight_files.write(target, arrays)
+        yield from (f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
+    else:
+        yield from _to_run(source, target)
+
+
+def _from_run(source: Path, target: Path, is_file: bool, load: Callable[[RecipeConfig, Path], Any]) -> Iterator[str]:
+    checkpoints, step = locate(source, "from")
+    meta = checkpoints.meta(step)
+    family, config = _model_of(meta, load)
+    arrays = family.to_theirs(learned(checkpoints, step), config)
+    if is_file:
+        weight_files.write(target, arrays)
+    else:
+        if family.config_to is None:
+            raise UserError(
+                f"to={target}: this model has no folder layout; name a file ({', '.join(weight_files.SUFFIXES)})"
+            )
+        weight_files.write(target / "model.safetensors", arrays)
+        (target / "config.json").write_text(json.dumps(family.config_to(config), indent=2) + "\n")
+        _copy_companions(source if source.is_dir() else source.parent, target)
+    yield from (f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
+
+
+def _model_of(meta: Mapping[str, Any], load: Callable[[RecipeConfig, Path], Any]) -> tuple[Family, Any]:
+    if "model" in meta:  # made by `_to_run`
+        kinds: dict[str, type] = {"bert": BertConfig, "t5": T5Config}
+        return FAMILIES[meta["family"]], typed(kinds[meta["family"]], meta["model"], "model")
+    recipe = load(typed(RecipeConfig, meta["recipe"], "recipe"), Path("."))
+    name = getattr(recipe, "family", None)
+    if name not in FAMILIES:
+        raise UserError(f"the recipe {recipe.name} has weights that no other format here takes")
+    return FAMILIES[name], recipe.model_config
+
+
+def learned(checkpoints: Checkpoints, step: int) -> dict[str, Any]:
+    """The parameters and statistics of a checkpoint, as NumPy arrays on the host."""
+    wanted: dict[str, Any] = {}
+    for name, record in checkpoints.records(step).items():
+        kind, *rest = name.split(".")
+        if kind not in LEARNED:
+            continue
+        tree = wanted.setdefault(kind, {})
+        for part in rest[:-1]:
+            tree = tree.setdefault(part, {})
+        tree[rest[-1]] = np.zeros(record.shape, record.dtype)
+    return checkpoints.restore(step, wanted, partial=True)[0]
+
+
+def variables_from(place: Path, family: str, config: Any) -> dict[str, Any]:
+    """The variables {"params", ...} of a run of the zoo or of weights of others, as NumPy arrays.
+
+    Raises:
+        UserError: there is nothing, or it does not fit the configuration.
+    """
+    if is_foreign(place):
+        return FAMILIES[family].from_theirs(weight_files.read(place), config, str(place)).params
+    return learned(*locate(place, "init_from"))
+
+
+def _to_run(source: Path, target: Path) -> Iterator[str]:
+    folder = source if source.is_dir() else source.parent
+    arrays = weight_files.read(source)
+    name = family_of(arrays, source)
+    family = FAMILIES[name]
+    described = folder / "config.json"
+    if family.config_from is None or not described.is_file():
+        raise UserError(
+            f"from={source} does not say what model it is of: a config.json is missing; "
+            "give the file itself to a recipe of the model, with init_from"
+        )
+    config = family.config_from(json.loads(described.read_text()))
+    found = family.from_theirs(arrays, config, str(source))
+    checkpoints = Checkpoints(target / "checkpoints")
+    meta = {"family": name, "model": dataclasses.asdict(config), "level": "converted", "recipe": {}, "seed": 0}
+    checkpoints.save(0, found.params, meta)
+    checkpoints.wait()
+    _copy_companions(folder, target)
+    yield from found.report()
+
+
+def family_of(arrays: Mapping[str, np.ndarray], source: Path) -> str:
+    """The kind of model that arrays are of, by their names."""
+    for name, family in FAMILIES.items():
+        if any(family.known_by in key for key in arrays):
+            return name
+    raise UserError(
+        f"{source} has weights of no model that is known here ({', '.join(FAMILIES)}); {next(iter(arrays), 'none')}"
+    )
+
+
+def _copy_companions(source: Path, target: Path) -> None:
+    for name in COMPANIONS:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)

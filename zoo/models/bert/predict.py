@@ -1,0 +1,131 @@
+"""What a BERT says of texts: words for masks, embeddings, labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from zoo.data.tables import TableConfig, encoded
+from zoo.data.vocabulary import WordPiece
+from zoo.errors import UserError
+from zoo.models.bert.config import BertConfig
+from zoo.models.bert.model import Bert, mean_pooled
+from zoo.prediction import Predictor, Record, text_of
+
+MASK = "[MASK]"
+TOP = 5
+
+Inputs = dict[str, np.ndarray]
+
+
+def filler(config: BertConfig, params: Any, vocabulary: WordPiece, length: int, batch: int) -> Predictor:
+    """{"fills": for each [MASK] of the text the likeliest words, [{"word", "probability"}]}."""
+
+    @jax.jit
+    def likeliest(params: Any, ids: jax.Array, types: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits = Bert(config).apply({"params": params}, ids, types, mask)["words"]
+        return jax.lax.top_k(jax.nn.softmax(logits, axis=-1), TOP)
+
+    def predict(some: Sequence[Record]) -> list[Record]:
+        texts = [text_of(record, "text") for record in some]
+        inputs = masked_inputs(texts, vocabulary, length)
+        shares, words = applied(lambda *arrays: likeliest(params, *arrays), inputs, batch)
+        return [
+            {
+                "fills": [
+                    [
+                        {"word": vocabulary.words[int(word)], "probability": round(float(share), 6)}
+                        for word, share in zip(words[row, place], shares[row, place], strict=True)
+                    ]
+                    for place in np.flatnonzero(inputs["ids"][row] == vocabulary.mask_id)
+                ]
+            }
+            for row in range(len(texts))
+        ]
+
+    return predict
+
+
+def masked_inputs(texts: Sequence[str], vocabulary: WordPiece, length: int) -> Inputs:
+    """Texts as the model reads them; [MASK] in them is the mask. Raises UserError where a text has none or is too long."""
+    rows = []
+    for text in texts:
+        parts = vocabulary.encode([part.strip() for part in text.split(MASK)])
+        ids = [number for part in parts for number in (*part, vocabulary.mask_id)][:-1]
+        if len(parts) < 2:
+            raise UserError(f"no {MASK} in the text; write it where a word is to be filled in")
+        if len(ids) + 2 > length:
+            raise UserError(f"{len(ids) + 2} tokens are more than {length}; shorten the text")
+        rows.append([vocabulary.class_id, *ids, vocabulary.separator_id])
+    found = {name: np.zeros((len(rows), length), np.int32) for name in ("ids", "types", "mask")}
+    found["ids"][:] = vocabulary.pad_id
+    for number, row in enumerate(rows):
+        found["ids"][number, : len(row)] = row
+        found["mask"][number, : len(row)] = 1
+    return found
+
+
+def embedder(config: BertConfig, params: Any, vocabulary: WordPiece, length: int, batch: int) -> Predictor:
+    """{"embedding": the mean of the tokens' representations, of length 1}."""
+
+    @jax.jit
+    def embedded(params: Any, ids: jax.Array, types: jax.Array, mask: jax.Array) -> tuple[jax.Array]:
+        hidden = Bert(config).apply({"params": params}, ids, types, mask, method="hidden")
+        return (mean_pooled(hidden, mask),)
+
+    def predict(some: Sequence[Record]) -> list[Record]:
+        inputs = encoded(TableConfig(1, length), vocabulary, [text_of(record, "text") for record in some], None)
+        (vectors,) = applied(lambda *arrays: embedded(params, *arrays), inputs, batch)
+        return [{"embedding": [float(value) for value in vector]} for vector in vectors]
+
+    return predict
+
+
+def classifier(
+    config: BertConfig, params: Any, vocabulary: WordPiece, table: TableConfig, labels: Sequence[str], batch: int
+) -> Predictor:
+    """{"label", "probabilities"} by the labels' names, {"labels", "probabilities"} for several, or {"value"}."""
+
+    @jax.jit
+    def judged(params: Any, ids: jax.Array, types: jax.Array, mask: jax.Array) -> tuple[jax.Array]:
+        logits = Bert(config).apply({"params": params}, ids, types, mask)["labels"]
+        if table.kind == "regression":
+            return (logits,)
+        return (jax.nn.softmax(logits) if table.kind == "classes" else jax.nn.sigmoid(logits),)
+
+    def predict(some: Sequence[Record]) -> list[Record]:
+        texts = [text_of(record, table.text) for record in some]
+        pairs = None if table.pair is None else [text_of(record, table.pair) for record in some]
+        (found,) = applied(lambda *arrays: judged(params, *arrays), encoded(table, vocabulary, texts, pairs), batch)
+        return [_named(row, table.kind, labels) for row in found]
+
+    return predict
+
+
+def _named(values: np.ndarray, kind: str, labels: Sequence[str]) -> Record:
+    if kind == "regression":
+        return {"value": float(values[0])}
+    shares = {name: round(float(value), 6) for name, value in zip(labels, values, strict=True)}
+    if kind == "several":
+        return {"labels": [name for name, share in shares.items() if share > 0.5], "probabilities": shares}
+    return {"label": labels[int(np.argmax(values))], "probabilities": shares}
+
+
+def applied(function: Callable[..., Any], inputs: Mapping[str, np.ndarray], batch: int) -> list[np.ndarray]:
+    """The results for some rows, computed with rows that fill up to `batch`, so that one shape is compiled."""
+    count = len(inputs["ids"])
+    filled = [
+        np.concatenate([inputs[name], np.repeat(inputs[name][-1:], batch - count, axis=0)])
+        for name in ("ids", "types", "mask")
+    ]
+    return [np.asarray(jnp.asarray(result))[:count] for result in function(*filled)]
+
+
+def as_encoder(config: BertConfig) -> BertConfig:
+    """The same without a head of its own."""
+    return dataclasses.replace(config, head="encoder")

@@ -1,0 +1,51 @@
+"""What a T5 writes for texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from zoo.data.vocabulary import SentencePiece
+from zoo.errors import UserError
+from zoo.models.t5.config import T5Config
+from zoo.models.t5.generate import Generation, generate
+from zoo.prediction import Predictor, Record, text_of
+
+
+def method(task: str | None) -> Generation:
+    """How a task's text is made: greedy, sample, or beamN.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    beams = re.fullmatch(r"beam([1-9]\d*)", task or "greedy")
+    if beams:
+        return Generation(beams=int(beams[1]))
+    if task not in (None, "greedy", "sample"):
+        raise UserError(f"task={task}; this recipe knows greedy, sample and beamN, such as beam4")
+    return Generation(sample=task == "sample")
+
+
+def writer(
+    config: T5Config, how: Generation, params: Any, vocabulary: SentencePiece, length: int, batch: int, key: jax.Array
+) -> Predictor:
+    """{"generated": text}; sources of more than `length` tokens are refused."""
+    run = jax.jit(lambda params, source, mask, key: generate(config, how, params, source, mask, key))
+    calls = iter(range(2**31))
+
+    def predict(some: Sequence[Record]) -> list[Record]:
+        source = np.full((batch, length), config.pad_id, np.int32)
+        for row, ids in enumerate(vocabulary.encode([text_of(record, "text") for record in some])):
+            if len(ids) + 1 > length:
+                raise UserError(
+                    f"{len(ids) + 1} tokens are more than {length}; shorten the text or set recipe.data.length"
+                )
+            source[row, : len(ids) + 1] = [*ids, config.end_id]
+        found = run(params, source, (source != config.pad_id).astype(np.int32), jax.random.fold_in(key, next(calls)))
+        return [{"generated": vocabulary.decode(ids)} for ids in np.asarray(found)[: len(some)]]
+
+    return predict

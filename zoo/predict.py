@@ -1,0 +1,68 @@
+"""`python -m zoo.predict recipe=NAME init_from=MODEL input=FILE output=FILE`: what a trained model says of records.
+
+input is JSON lines, CSV, TSV or Parquet, output JSON lines. task= chooses where a model can do several things; batch= is the number
+of records at a time. The same command goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import jax
+
+from zoo.config import compose
+from zoo.data.corpus import records
+from zoo.errors import DONE, UserError, exit_code
+from zoo.prediction import run
+from zoo.training.job import load
+
+BATCH = 32
+
+
+def main(argv: list[str]) -> int:
+    """Predicts; says how many records are done.
+
+    Raises:
+        UserError: an option or the input is wrong. PartlyFailed: some records could not be predicted.
+    """
+    own, rest = own_words(argv)
+    if not any(word.startswith("cluster=") for word in rest):
+        rest.append("cluster=local")
+    config = compose(rest)
+    recipe = load(config.recipe, config.data_dir)
+    if not hasattr(recipe, "predictor"):
+        raise UserError(f"recipe={recipe.name} has no predictions")
+    for name in ("input", "output"):
+        if name not in own:
+            raise UserError(
+                f"{name}=FILE is missing; JSON lines" + (", CSV, TSV or Parquet" if name == "input" else "")
+            )
+    if config.init_from is None:
+        raise UserError(
+            "init_from=MODEL is missing; name a run of the zoo, a folder of Hugging Face or a file of weights"
+        )
+    batch = own.get("batch", str(BATCH))
+    if not batch.isdigit() or int(batch) < 1:
+        raise UserError(f"batch={batch}; it must be a whole number of at least 1")
+    predict = recipe.predictor(config.init_from, own.get("task"), int(batch), jax.random.key(config.seed))
+    done = run(records(Path(own["input"]), ()), predict, Path(own["output"]), int(batch), print)
+    print(f"finished: {done} records in {own['output']}")
+    return DONE
+
+
+def own_words(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    """This command's own options, and the words that configure the recipe."""
+    own: dict[str, str] = {}
+    rest = []
+    for word in argv:
+        key, _, value = word.partition("=")
+        if key in ("input", "output", "task", "batch") and value:
+            own[key] = value
+        else:
+            rest.append(word)
+    return own, rest
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main)(sys.argv[1:]))
