@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -74,6 +75,10 @@ class BertRecipe:
             f"BERT: {model.num_layers} layers of {model.hidden}, {model.num_heads} heads, {model.vocabulary_size:,} tokens, "
             f"texts of {self.data_config.length}, {parameter_count(model):,} parameters"
         )
+
+    def facts(self) -> dict[str, Any]:
+        """What is remembered with the weights."""
+        return {"family": self.family, "model": dataclasses.asdict(self.model_config)}
 
     def task(self, global_batch: int | None = None) -> Task:
         """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""

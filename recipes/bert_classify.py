@@ -20,7 +20,7 @@ from zoo.models.bert import predict
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.convert import SIZES, config_from
 from zoo.models.bert.model import Bert, parameter_count
-from zoo.models.pretrained import sized_as
+from zoo.models.pretrained import facts_of, sized_as
 from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
 from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial, updated
@@ -78,7 +78,8 @@ class BertClassifyRecipe:
         if config.labels is not None:
             return config.labels
         if not (self.data_dir / config.train).exists():
-            return ("no", "yes")  # of what stands in for the table in a rehearsal
+            # Those of the run that this one starts from, or of what stands in for the table in a rehearsal.
+            return tuple(facts_of(self.init_from).get("labels", ("no", "yes")))
         self._table = open_table(config, self.data_dir, rehearsal=False)
         return self._table.labels
 
@@ -89,6 +90,10 @@ class BertClassifyRecipe:
             f"BERT: {model.num_layers} layers of {model.hidden}, labels {', '.join(self.labels[:8])}, texts of "
             f"{self.data_config.length}, {parameter_count(model):,} parameters"
         )
+
+    def facts(self) -> dict[str, Any]:
+        """What is remembered with the weights."""
+        return {"family": self.family, "model": dataclasses.asdict(self.model_config), "labels": list(self.labels)}
 
     def task(self, global_batch: int | None = None) -> Task:
         """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""
@@ -243,4 +248,9 @@ class BertClassifyRecipe:
         params = variables_from(place, self.family, self.model_config)["params"]
         if "classifier" not in params:
             raise UserError(f"init_from={place} has no head for labels; fine-tune it first, and name the run")
+        if len(params["classifier"]["bias"]) != len(self.labels):
+            raise UserError(
+                f"init_from={place} knows {len(params['classifier']['bias'])} labels, and there are {', '.join(self.labels)}; "
+                "name them in order with recipe.data.labels=[...]"
+            )
         return predict.classifier(self.model_config, params, vocabulary, self.data_config, self.labels, batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -72,6 +73,10 @@ class T5Recipe:
             f"{model.head_size}, {model.vocabulary_size:,} tokens, sources of {self.data_config.length}, "
             f"{parameter_count(model):,} parameters"
         )
+
+    def facts(self) -> dict[str, Any]:
+        """What is remembered with the weights."""
+        return {"family": self.family, "model": dataclasses.asdict(self.model_config)}
 
     def task(self, global_batch: int | None = None) -> Task:
         """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""

@@ -129,7 +129,7 @@ def _from_run(source: Path, target: Path, is_file: bool, load: Callable[[RecipeC
 
 
 def _model_of(meta: Mapping[str, Any], load: Callable[[RecipeConfig, Path], Any]) -> tuple[Family, Any]:
-    if "model" in meta:  # made by `_to_run`
+    if "model" in meta:
         kinds: dict[str, type] = {"bert": BertConfig, "t5": T5Config}
         return FAMILIES[meta["family"]], typed(kinds[meta["family"]], meta["model"], "model")
     recipe = load(typed(RecipeConfig, meta["recipe"], "recipe"), Path("."))

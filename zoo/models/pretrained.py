@@ -1,4 +1,4 @@
-"""The sizes of a model that a training starts from, read from what `init_from` names."""
+"""What a training starts from says of itself: the sizes of its model, and what else was remembered with the weights."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from zoo.errors import UserError
+from zoo.training.checkpoints import locate
 
 Model = TypeVar("Model")
+
+
+def facts_of(place: Path | None) -> dict[str, Any]:
+    """What the recipe of a run remembered with its checkpoints; empty for anything else."""
+    if place is None or not place.is_dir() or (place / "config.json").is_file():
+        return {}
+    try:
+        checkpoints, step = locate(place)
+    except UserError:
+        return {}  # whoever wants the weights says that there are none
+    return checkpoints.meta(step)
 
 
 def sized_as(
@@ -21,7 +31,7 @@ def sized_as(
     """The configuration with the sizes of the model in `place`; unchanged where nothing there tells them.
 
     Args:
-        place: a folder with Hugging Face's config.json (or a file in it), or a run of the zoo with its config.yaml.
+        place: a folder with Hugging Face's config.json (or a file beside it), or a run of the zoo.
         config: ours.
         sizes: fields that follow from the weights.
         config_from: makes a configuration of a config.json.
@@ -31,20 +41,14 @@ def sized_as(
     """
     if place is None:
         return config
-    folders = [place if place.is_dir() else place.parent]
-    folders += (
-        [folders[0].parent, folders[0].parent.parent]
-        if folders[0].name.isdigit() or folders[0].name == "checkpoints"
-        else []
-    )
-    for folder in folders:
-        if (folder / "config.json").is_file():
-            try:
-                found = config_from(json.loads((folder / "config.json").read_text()))
-            except (ValueError, KeyError) as error:
-                raise UserError(f"{folder / 'config.json'} does not describe such a model: {error}") from None
-            return dataclasses.replace(config, **{name: getattr(found, name) for name in sizes})  # type: ignore[type-var]
-        if (folder / "config.yaml").is_file():
-            model = (yaml.safe_load((folder / "config.yaml").read_text()) or {}).get("recipe", {}).get("model", {})
-            return dataclasses.replace(config, **{name: model[name] for name in sizes if name in model})  # type: ignore[type-var]
-    return config
+    described = (place if place.is_dir() else place.parent) / "config.json"
+    if described.is_file():
+        try:
+            found = config_from(json.loads(described.read_text()))
+        except (ValueError, KeyError) as error:
+            raise UserError(f"{described} does not describe such a model: {error}") from None
+        known = {name: getattr(found, name) for name in sizes}
+    else:
+        model = facts_of(place).get("model", {})
+        known = {name: model[name] for name in sizes if name in model}
+    return dataclasses.replace(config, **known)  # type: ignore[type-var]

@@ -40,7 +40,8 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
     initial = begin(job, program)
     make_room(job)
     checkpoints = Checkpoints(folder.checkpoints, keep=KEPT_CHECKPOINTS)
-    meta = {**record(config), "plan_hash": program.plan.hash, "global_batch": examples, "level": job.level}
+    facts = getattr(job.recipe, "facts", dict)()  # what a recipe wants remembered with its weights
+    meta = {**facts, **record(config), "plan_hash": program.plan.hash, "global_batch": examples, "level": job.level}
     local = job.recipe.batches("train", config.seed, start, examples, (rows.index, rows.count))
     most = REHEARSED_EVALUATION_BATCHES if job.rehearses else None
     deeds = loop.Deeds(
@@ -50,10 +51,10 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
         stopping=agreement(stopped, program.step.mesh),
     )
     periods = loop.Periods(job.steps, config.eval_every, config.checkpoint_every, examples)
-    facts = {"level": job.level, "global_batch": examples}
+    said = {"level": job.level, "global_batch": examples}
     shows = screen(start, job.steps, folder.writes)
     try:
-        with Journal(folder, shows, facts, start, config.log_every) as journal:
+        with Journal(folder, shows, said, start, config.log_every) as journal:
             _, ending, last = loop.run(initial, start, globally(local, batch_shardings, rows), deeds, periods, journal)
     except loop.NotFinite as bad:
         checkpoints.wait()

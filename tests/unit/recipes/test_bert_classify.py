@@ -1,0 +1,105 @@
+"""Fine-tuning on a table from a folder of Hugging Face: sizes, vocabulary, labels, learning, predictions, export."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+
+from recipes.bert_classify import BertClassifyRecipe
+from zoo.data.vocabulary import SPECIAL
+from zoo.errors import UserError
+from zoo.models import weight_files
+from zoo.models.bert.config import BertConfig
+from zoo.models.bert.convert import config_to, to_hugging_face
+from zoo.models.bert.model import abstract_params
+
+ENCODER = BertConfig(25, 16, 1, 2, 24, max_positions=12, head="encoder")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("model")
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: 0.2 * rng.normal(size=leaf.shape).astype(leaf.dtype), abstract_params(ENCODER))
+    weight_files.write(place / "model.safetensors", to_hugging_face(params, "encoder"))
+    (place / "config.json").write_text(json.dumps(config_to(ENCODER)))
+    (place / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{n}" for n in range(20))]))
+    rows = [f"w{n % 20} w{(7 * n) % 20},{'even' if n % 2 else 'odd'}" for n in range(40)]
+    (place / "train.csv").write_text("\n".join(["text,label", *rows]))
+    return place
+
+
+def made(folder: Path, init_from: Path | None = None, **changes: dict[str, Any]) -> BertClassifyRecipe:
+    sections: dict[str, dict[str, Any]] = {
+        "model": {
+            "vocabulary_size": 30,
+            "hidden": 8,
+            "num_layers": 1,
+            "num_heads": 1,
+            "intermediate": 8,
+            "dropout": 0.0,
+        },
+        "data": {"length": 8, "global_batch": 8},
+        "optimizer": {"name": "adamw", "learning_rate": 1e-2, "schedule": "constant"},
+        "training": {"steps": 10},
+    }
+    sections = {name: section | changes.get(name, {}) for name, section in sections.items()}
+    return BertClassifyRecipe(SimpleNamespace(name="tiny", init_from=init_from, **sections), folder)  # type: ignore[arg-type]
+
+
+def test_sizes_labels_and_vocabulary_are_those_of_the_weights_and_the_table(folder: Path) -> None:
+    recipe = made(folder, folder)
+    assert recipe.labels == ("even", "odd") and recipe.model_config.hidden == 16 and recipe.model_config.num_labels == 2
+    assert recipe.model_config.dropout == 0.0
+    assert "36 rows to train on and 4 to test" in recipe.dataset().announcement
+    batch = next(recipe.batches("train", 0, 0, 8))
+    shapes = {name: (value.shape, value.dtype) for name, value in recipe.task().args[1].items()}
+    assert {name: (value.shape, value.dtype) for name, value in batch.items()} == shapes
+
+
+def test_the_labels_are_learned_and_said(folder: Path, tmp_path: Path) -> None:
+    recipe = made(folder, folder)
+    state = jax.jit(recipe.initial_state)(jax.random.key(0))
+    step = jax.jit(recipe.step)
+    for batch in itertools.islice(recipe.batches("train", 0, 0, 8), 60):
+        state, metrics = step(state, batch)
+    assert float(metrics["accuracy"]) >= 0.75
+    totals: dict[str, Any] = {}
+    for batch in recipe.batches("test", 0, 0, 8):
+        for name, value in jax.jit(recipe.evaluate)(state, batch).items():
+            totals[name] = totals.get(name, 0.0) + np.asarray(value, np.float64)
+    figures = recipe.figures(totals)
+    assert figures["examples"] == 4 and 0 <= figures["f1"] <= 1
+    tuned = recipe.model_config
+    weight_files.write(tmp_path / "model.safetensors", to_hugging_face(state["params"], tuned.head))
+    (tmp_path / "config.json").write_text(json.dumps(config_to(tuned)))
+    (tmp_path / "vocab.txt").write_text((folder / "vocab.txt").read_text())
+    predict = made(folder, tmp_path).predictor(tmp_path, None, 4, jax.random.key(0))
+    found = predict([{"text": "w1 w7"}, {"text": "w2 w14"}])
+    assert set(found[0]["probabilities"]) == {"even", "odd"} and found[0]["label"] in ("even", "odd")
+    embedded = made(folder, tmp_path).predictor(tmp_path, "embed", 4, jax.random.key(0))([{"text": "w1 w7"}])
+    assert np.isclose(np.linalg.norm(embedded[0]["embedding"]), 1, atol=1e-5)
+
+
+def test_other_weights_tables_and_tasks_are_refused(folder: Path, tmp_path: Path) -> None:
+    recipe = made(folder, folder)
+    with pytest.raises(UserError, match="has no head for labels; fine-tune it first"):
+        recipe.predictor(folder, None, 4, jax.random.key(0))
+    with pytest.raises(UserError, match="task=translate; this recipe knows classify and embed"):
+        recipe.predictor(folder, "translate", 4, jax.random.key(0))
+    with pytest.raises(UserError, match="recipe.data.length=13 is more than the model's 12 positions"):
+        made(folder, folder, data={"length": 13})
+    with pytest.raises(UserError, match="has no column body; it has text, label"):
+        made(folder, folder, data={"text": "body"})
+    with pytest.raises(UserError, match="no vocab.txt beside init_from or in data_dir"):
+        (tmp_path / "train.csv").write_text((folder / "train.csv").read_text())
+        made(tmp_path).dataset()

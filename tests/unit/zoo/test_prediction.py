@@ -1,0 +1,54 @@
+"""Predictions go on where they stopped, keep their order, and say which records failed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from zoo.errors import PartlyFailed, UserError
+from zoo.prediction import run, text_of
+
+RECORDS = [{"text": str(number)} for number in range(7)]
+
+
+def doubled(some: list) -> list:
+    return [{"twice": 2 * int(text_of(record, "text"))} for record in some]
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_record_has_its_line(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert run(RECORDS, doubled, tmp_path / "new" / "out.jsonl", 3, said.append) == 7
+    assert [line["twice"] for line in lines(tmp_path / "new" / "out.jsonl")] == [0, 2, 4, 6, 8, 10, 12]
+    assert said == ["3 records", "6 records", "7 records"]
+
+
+def test_a_second_run_goes_on_after_whole_lines(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text('{"text": "0", "twice": 0}\n{"text": "1", "twice": 2}\n{"text": "2", "tw')
+    asked: list[dict] = []
+    run(RECORDS, lambda some: asked.extend(some) or doubled(some), out, 4, lambda line: None)  # type: ignore[func-returns-value]
+    assert asked == RECORDS[2:]
+    assert [line["twice"] for line in lines(out)] == [0, 2, 4, 6, 8, 10, 12]
+
+
+def test_a_bad_record_has_an_error_and_the_others_are_done(tmp_path: Path) -> None:
+    def careful(some: list) -> list:
+        if any(record["text"] == "4" for record in some):
+            raise UserError("no four")
+        return doubled(some)
+
+    with pytest.raises(PartlyFailed, match="1 of 7 records failed"):
+        run(RECORDS, careful, tmp_path / "out.jsonl", 3, lambda line: None)
+    found = lines(tmp_path / "out.jsonl")
+    assert found[4] == {"text": "4", "error": "no four"} and found[5]["twice"] == 10
+
+
+def test_a_record_without_text_lists_what_it_has() -> None:
+    with pytest.raises(UserError, match="no text in 'text'; the record has body, id"):
+        text_of({"body": "x", "id": 1}, "text")
