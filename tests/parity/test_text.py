@@ -28,7 +28,7 @@ from zoo.models.t5.generate import Generation, generate
 from zoo.models.t5.model import T5
 from zoo.models.t5.model import abstract_params as t5_params
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 SCRIPT = Path(__file__).with_name("text_reference.py")
 BERT = {"hidden": 24, "num_layers": 2, "num_heads": 4, "intermediate": 40, "max_positions": 16}
 
@@ -111,7 +111,7 @@ def test_bert(python: str, tmp_path: Path, head: Any, dtype: Any) -> None:
 @pytest.mark.parametrize("kind", ["1.0", "1.1"])
 def test_t5(python: str, tmp_path: Path, kind: str, dtype: Any) -> None:
     options: dict[str, Any] = {"activation": "relu", "gated": False, "tied": True} if kind == "1.0" else {}
-    config = T5Config(20, 16, 2, 3, 4, 24, num_decoder_layers=3, dtype=dtype, **options)
+    config = T5Config(20, 16, 2, 3, 4, 24, dtype=dtype, **options)
     params = randomised(t5_params(config), 0.5)
     rng = np.random.default_rng(1)
     source, inputs = rng.integers(1, 20, (3, 50)), np.pad(rng.integers(2, 20, (3, 40)), ((0, 0), (1, 0)))

@@ -70,7 +70,7 @@ def t5(folder: Path, config: dict, inputs: dict, dtype: torch.dtype) -> dict[str
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**config))
     load(model, folder, dtype)
     source, mask = inputs["source"], inputs["mask"]
-    logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=inputs["inputs"]).logits
+    logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=inputs["inputs"], use_cache=False).logits
     outputs = {"logits": logits.detach().numpy()}
     outputs |= gradients(model, (logits * inputs["cotangent"]).sum())
     for beams in (1, 4):
