@@ -23,6 +23,7 @@ from zoo.models.bert.config import BertConfig
 from zoo.models.exchange import Imported
 from zoo.models.pnasnet import convert as pnasnet
 from zoo.models.resnet import convert as resnet
+from zoo.models.resnet.model import abstract_variables
 from zoo.models.t5 import convert as t5
 from zoo.models.t5.config import T5Config
 from zoo.training.checkpoints import Checkpoints, locate
@@ -55,6 +56,13 @@ def _in_params(found: Imported) -> Imported:
     return dataclasses.replace(found, params={"params": found.params})
 
 
+def _resnet(arrays: Mapping[str, np.ndarray], config: Any, source: str) -> Imported:
+    found, report = resnet.from_torch(arrays, abstract_variables(config))
+    if not report.complete:
+        raise UserError(f"{source} does not fit this ResNet: {'; '.join(report.describe().splitlines()[:3])}")
+    return Imported(found, {name: name for name in report.matched}, dict.fromkeys(report.ignored, "it is not used"), ())
+
+
 FAMILIES = {
     "bert": Family(
         "embeddings.word_embeddings",
@@ -70,7 +78,7 @@ FAMILIES = {
         t5.config_to,
         t5.config_from,
     ),
-    "resnet": Family("layer1.0.conv1", lambda variables, config: resnet.to_torch(variables), resnet.from_torch),
+    "resnet": Family("layer1.0.conv1", lambda variables, config: resnet.to_torch(variables), _resnet),
     "pnasnet": Family("comb_iter_0_left", lambda variables, config: pnasnet.to_timm(variables), pnasnet.from_timm),
 }
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-<<<<<<< HEAD
-from zoo.data import cifar10, image_folder
-=======
-from zoo.data import cifar10, mnist
->>>>>>> 6cdd132 (PNASNet, MNIST, converters, labels on one's own table, predictions)
+from zoo.data import cifar10, image_folder, mnist
 from zoo.data.arrays import open_arrays
 from zoo.data.digits import open_digits
 from zoo.data.download import fetch
@@ -49,7 +45,7 @@ def _opened(config: DataConfig, data_dir: Path, num_classes: int, rehearsal: boo
     if config.name == "arrays":
         return open_arrays(data_dir)
     if config.name == "mnist":
-        return _mnist(config, data_dir, num_classes, rehearsal)
+        return _mnist(data_dir, num_classes, stand_in if rehearsal else None)
     command = f"python -m zoo.data.download cifar10 --data-dir {data_dir}"
     files = cifar10.find(data_dir)
     if files is None and rehearsal:
@@ -63,23 +59,12 @@ def _opened(config: DataConfig, data_dir: Path, num_classes: int, rehearsal: boo
             ) from None
     assert files is not None
     return cifar10.open_cifar10(files)
-<<<<<<< HEAD
-=======
 
 
-def _mnist(config: DataConfig, data_dir: Path, num_classes: int, rehearsal: bool) -> ImageDataset:
+def _mnist(data_dir: Path, num_classes: int, stand_in: str | None) -> ImageDataset:
     files = mnist.find(data_dir)
     if files is not None:
         return mnist.open_mnist(files)
-    if rehearsal:
-        return open_digits(
-            f"data: no MNIST in {data_dir}, so this rehearsal runs on scikit-learn's handwritten digits, "
-            f"enlarged to {_pixels(config)}; {mnist.WANTED}",
-            num_classes,
-        )
+    if stand_in is not None:
+        return open_digits(f"data: no MNIST in {data_dir}, {stand_in}; {mnist.WANTED}", num_classes)
     raise UserError(f"no MNIST in data_dir={data_dir}; {mnist.WANTED}")
-
-
-def _pixels(config: DataConfig) -> str:
-    return f"{config.image_size}x{config.image_size} pixels"
->>>>>>> 6cdd132 (PNASNet, MNIST, converters, labels on one's own table, predictions)

@@ -21,23 +21,15 @@ class DataConfig:
     """Which images, and what is done to them.
 
     Attributes:
-<<<<<<< HEAD
-        name: "cifar10"; "arrays" (train.npz and test.npz in data_dir); "image_folder" (train/<class>/<image> and
+        name: "cifar10"; "mnist"; "arrays" (train.npz and test.npz in data_dir); "image_folder" (train/<class>/<image> and
             test/<class>/<image> in data_dir); "digits".
-=======
-        name: "cifar10", "mnist", "digits" or "arrays" (train.npz and test.npz in data_dir).
->>>>>>> 6cdd132 (PNASNet, MNIST, converters, labels on one's own table, predictions)
         image_size: height and width in pixels of what the model sees; images of another size are resized.
         global_batch: examples per step, over all devices.
         augment: in training, crop at random after padding by an eighth of the size (4 pixels of 32), and mirror half.
         readers: threads that prepare batches; 0 prepares each one when it is asked for.
     """
 
-<<<<<<< HEAD
-    name: Literal["cifar10", "arrays", "image_folder", "digits"]
-=======
-    name: Literal["cifar10", "mnist", "digits", "arrays"]
->>>>>>> 6cdd132 (PNASNet, MNIST, converters, labels on one's own table, predictions)
+    name: Literal["cifar10", "mnist", "arrays", "image_folder", "digits"]
     image_size: int
     global_batch: int
     augment: bool = True

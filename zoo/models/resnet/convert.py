@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 """ResNet parameters under the names that torchvision, timm and Hugging Face give them, and back.
 
     conv1.weight, bn1.{weight, bias, running_mean, running_var},
@@ -7,9 +6,6 @@
 PyTorch keeps convolutions as (out, in, height, width) and matrices as (out, in); here they are (height, width, in, out)
 and (in, out).
 """
-=======
-"""ResNet by the names of torchvision and timm, and of Hugging Face, both ways."""
->>>>>>> 6cdd132 (PNASNet, MNIST, converters, labels on one's own table, predictions)
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-<<<<<<< HEAD
 import jax
 import numpy as np
 
@@ -103,86 +98,3 @@ def _order(rank: int, to_torch: bool) -> tuple[int, ...]:
 
 def _transposed(array: np.ndarray, to_torch: bool) -> np.ndarray:
     return np.ascontiguousarray(array.transpose(_order(array.ndim, to_torch)))
-=======
-import numpy as np
-
-from zoo.errors import UserError
-from zoo.models.exchange import Imported, Name, exported, flat, imported
-from zoo.models.resnet.config import ResNetConfig
-from zoo.models.resnet.model import abstract_variables
-
-IGNORED = {r".*\.num_batches_tracked": "it counts batches and is not used"}
-ENDINGS = {"scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var", "kernel": "weight"}
-
-
-def names(variables: Mapping[str, Any]) -> tuple[Name, ...]:
-    """The table of torchvision's and timm's names for the variables {"params", "batch_stats"} of a network."""
-    return tuple(_name(path, leaf.ndim) for path, leaf in flat(variables).items())
-
-
-def _name(path: str, rank: int) -> Name:
-    _, *modules, last = path.split("/")
-    # layer1_0 is layer1.0 there, and downsample_1 is downsample.1.
-    theirs = ".".join([*(re.sub(r"_(\d+)$", r".\1", module) for module in modules), ENDINGS[last]])
-    if last != "kernel":
-        return Name(path, theirs)
-    return Name(path, theirs, "linear" if rank == 2 else "convolution")
-
-
-def from_torch(arrays: Mapping[str, np.ndarray], config: ResNetConfig, source: str = "the weights") -> Imported:
-    """Our variables {"params", "batch_stats"} from theirs; the output may be called `linear` in place of `fc`.
-
-    Raises:
-        UserError: a name is unknown or missing, or a shape does not fit.
-    """
-    plain = {_plain(name): value for name, value in arrays.items()}
-    wanted = abstract_variables(config)
-    found = imported(plain, names(wanted), wanted, IGNORED, source)
-    if found.missing:
-        raise UserError(f"{source} has nothing for {found.missing[0]}; are the blocks those of the weights?")
-    return found
-
-
-def to_torch(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays by torchvision's names."""
-    return exported(variables, names(variables))
-
-
-def to_hugging_face(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays by Hugging Face's names."""
-    return {_to_hugging_face(name): value for name, value in to_torch(variables).items()}
-
-
-def _plain(name: str) -> str:
-    """Any of the known names as torchvision's."""
-    name = re.sub(r"^linear\.", "fc.", name.removeprefix("module."))
-    name = re.sub(r"^(resnet\.)?embedder\.embedder\.convolution\.", "conv1.", name)
-    name = re.sub(r"^(resnet\.)?embedder\.embedder\.normalization\.", "bn1.", name)
-    name = re.sub(r"^classifier\.1\.", "fc.", name)
-    place = re.match(
-        r"(?:resnet\.)?encoder\.stages\.(\d+)\.layers\.(\d+)\.(?:layer\.(\d+)|(shortcut))\.(\w+)\.(\w+)$", name
-    )
-    if place is None:
-        return name
-    stage, block, layer, shortcut, kind, last = place.groups()
-    if shortcut:
-        part = "downsample.0" if kind == "convolution" else "downsample.1"
-    else:
-        part = f"{'conv' if kind == 'convolution' else 'bn'}{int(layer) + 1}"
-    return f"layer{int(stage) + 1}.{block}.{part}.{last}"
-
-
-def _to_hugging_face(name: str) -> str:
-    for ours, theirs in (("conv1.", "convolution."), ("bn1.", "normalization.")):
-        if name.startswith(ours):
-            return f"resnet.embedder.embedder.{theirs}{name.removeprefix(ours)}"
-    if name.startswith("fc."):
-        return f"classifier.1.{name.removeprefix('fc.')}"
-    place = re.fullmatch(r"layer(\d+)\.(\d+)\.(conv|bn|downsample\.)(\d+)\.(\w+)", name)
-    assert place is not None, name
-    stage, block, kind, number, last = place.groups()
-    prefix = f"resnet.encoder.stages.{int(stage) - 1}.layers.{block}"
-    if kind == "downsample.":
-        return f"{prefix}.shortcut.{'convolution' if number == '0' else 'normalization'}.{last}"
-    return f"{prefix}.layer.{int(number) - 1}.{'convolution' if kind == 'conv' else 'normalization'}.{last}"
->>>>>>> 6cdd132 (PNASNet, MNIST, converters, labels on one's own table, predictions)

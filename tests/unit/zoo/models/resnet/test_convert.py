@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 """Names of other projects, both ways, and a trained network whose published outputs must come out again."""
 
 from __future__ import annotations
@@ -101,55 +100,3 @@ def test_a_trained_network_gives_its_published_logits(reference_data: Path) -> N
     logits = np.concatenate([apply(part) for part in np.split((images / np.float32(255) - mean) / std, 5)])
     np.testing.assert_allclose(logits, expected["logits"], atol=2e-4, rtol=2e-4)
     assert (logits.argmax(axis=1) == labels).sum() == 915
-=======
-"""ResNet's weights by other names, and a trained network with its logits."""
-
-from __future__ import annotations
-
-import gzip
-from pathlib import Path
-
-import jax
-import numpy as np
-import pytest
-
-from zoo.errors import UserError
-from zoo.models import weight_files
-from zoo.models.exchange import flat
-from zoo.models.resnet.config import ResNetConfig
-from zoo.models.resnet.convert import from_torch, to_hugging_face, to_torch
-from zoo.models.resnet.model import ResNet, abstract_variables
-
-TWENTY = ResNetConfig((3, 3, 3), block_kind="basic", shortcut="padding", stem="cifar", width=16, num_classes=10)
-SMALL = ResNetConfig((1, 2), width=4, num_classes=5, expansion=2)
-
-
-def test_a_trained_network_gives_its_published_logits(reference_data: Path) -> None:
-    weights = weight_files.read(reference_data / "reference_models/resnet20_cifar10.npz")
-    variables = from_torch(weights, TWENTY).params
-    records = np.frombuffer(
-        gzip.decompress((reference_data / "images/cifar10/test_batch_first1000.bin.gz").read_bytes()), np.uint8
-    ).reshape(1000, 3073)[:40]
-    images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) / np.float32(255)
-    images = (images - np.float32([0.485, 0.456, 0.406])) / np.float32([0.229, 0.224, 0.225])
-    logits = jax.jit(lambda v, x: ResNet(TWENTY).apply(v, x, train=False))(variables, images)
-    with np.load(reference_data / "reference_models/resnet20_cifar10_test1000_logits.npz") as file:
-        wanted = next(file[name] for name in file.files if file[name].ndim == 2)[:40]
-    np.testing.assert_allclose(logits, wanted, atol=2e-4 * np.abs(wanted).max())
-
-
-def test_there_and_back_by_both_families_of_names() -> None:
-    rng = np.random.default_rng(0)
-    variables = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), abstract_variables(SMALL))
-    torchvision, hugging_face = to_torch(variables), to_hugging_face(variables)
-    assert "layer2.1.conv3.weight" in torchvision and "layer1.0.downsample.1.running_mean" in torchvision
-    assert "resnet.encoder.stages.1.layers.1.layer.2.convolution.weight" in hugging_face
-    assert "resnet.encoder.stages.0.layers.0.shortcut.normalization.running_mean" in hugging_face
-    assert "classifier.1.weight" in hugging_face and "resnet.embedder.embedder.normalization.bias" in hugging_face
-    for weights in (torchvision, hugging_face):
-        found = from_torch(weights | {"bn1.num_batches_tracked": np.asarray(1)}, SMALL)
-        for name, value in flat(variables).items():
-            np.testing.assert_array_equal(flat(found.params)[name], value, err_msg=name)
-    with pytest.raises(UserError, match="has nothing for"):
-        from_torch({name: value for name, value in torchvision.items() if "fc" not in name}, SMALL)
->>>>>>> 6cdd132 (PNASNet, MNIST, converters, labels on one's own table, predictions)
