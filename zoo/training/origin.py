@@ -65,6 +65,6 @@ def record(config: Config) -> dict[str, Any]:
 
 
 def identity(meta: dict[str, Any]) -> dict[str, Any]:
-    """The part of it that decides what is learned: all but how a rehearsal is cut."""
-    recipe = {key: value for key, value in meta.get("recipe", {}).items() if key != "rehearsal"}
+    """The part of it that decides what is learned: all but how a rehearsal is cut and what the first step began with."""
+    recipe = {key: value for key, value in meta.get("recipe", {}).items() if key not in ("rehearsal", "init_from")}
     return {**recipe, "seed": meta.get("seed")}
