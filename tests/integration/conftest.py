@@ -12,6 +12,7 @@ import sys
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from zoo import train
 from zoo.errors import exit_code
@@ -56,22 +57,38 @@ def command(compile_cache):
 
     `bare=True` leaves the options of the tiny ResNet out.
     """
-    names = {name.lower(): value for name, value in compile_cache.items()}
-    before = {name: getattr(jax.config, name) for name in names}
     flags = os.environ["XLA_FLAGS"]
-    for name, value in names.items():
-        jax.config.update(name, type(before[name])(value) if before[name] is not None else value)
+    assert (
+        jax.device_count() == 8
+    )  # starts the backend: a command's own number of devices comes too late for this process
 
     def run(main, *words, bare=False):
         out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with caching(compile_cache), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = exit_code(main)([*(() if bare else TINY), *(str(word) for word in words)])
+        os.environ["XLA_FLAGS"] = flags
         return Result(code, out.getvalue(), err.getvalue())
 
-    yield run
-    os.environ["XLA_FLAGS"] = flags
-    for name, value in before.items():
+    return run
+
+
+@contextlib.contextmanager
+def caching(environ):
+    """Sets in this process what these variables set in a new one, for a while."""
+    kinds = {"dir": str, "secs": float, "bytes": int}
+    wanted = {name.lower(): kinds[name.lower().rpartition("_")[2]](value) for name, value in environ.items()}
+    before = {name: getattr(jax.config, name) for name in wanted}
+    settle(wanted)
+    try:
+        yield
+    finally:
+        settle(before)
+
+
+def settle(values):
+    for name, value in values.items():
         jax.config.update(name, value)
+    compilation_cache.reset_cache()  # it looks at its settings only once
 
 
 @pytest.fixture(scope="session")
