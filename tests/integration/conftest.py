@@ -44,6 +44,8 @@ class Result:
 @pytest.fixture(scope="session")
 def compile_cache(tmp_path_factory):
     """The folder of compiled programs, for this process and the ones it starts."""
+    if jax.__version_info__ < (0, 5):
+        return {}  # a program that comes back from the cache aborts the process when it is run on several CPU devices
     return {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
