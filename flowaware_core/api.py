@@ -15,6 +15,7 @@ from flowaware_core.cluster.mesh import Axis, Mesh
 from flowaware_core.cluster.model import GIB, Cluster, Device
 from flowaware_core.cost.estimate import Estimate, estimate
 from flowaware_core.cost.memory import Usage
+from flowaware_core.cost.unknown import unknown
 from flowaware_core.execute import spmd
 from flowaware_core.explain import describe
 from flowaware_core.graph.placement import Choices, Placement, place
@@ -230,6 +231,7 @@ def _plan(
         predicted=_predicted(found),
         gap=None,
         alternatives=alternatives,
+        notes=tuple(map(str, unknown(program.graph, device))),
     )
 
 

@@ -33,6 +33,7 @@ def describe(plan: Plan) -> str:
         lines.append(
             f"    {other.strategy:<8} step {seconds(other.step_s)}, {other.peak_bytes_per_device / GIB:.2f} GiB a device{verdict}"
         )
+    lines += [f"  note: {note}" for note in plan.notes]
     spent = plan.seconds
     lines.append(
         f"  {plan.operators} operators; traced in {spent['capture']:.1f} s, analysed in {spent['analyse']:.1f} s,"

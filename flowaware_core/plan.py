@@ -81,6 +81,7 @@ class Plan:
         predicted: for one step.
         gap: certified distance from the best of the searched space; None where nothing is certified.
         alternatives: other strategies on the same cluster.
+        notes: what the reader should know, a sentence each, such as operators that have no rule.
     """
 
     task: str
@@ -97,6 +98,7 @@ class Plan:
     predicted: Predicted
     gap: float | None
     alternatives: tuple[Alternative, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def mesh(self) -> dict[str, dict[str, int]]:
@@ -130,6 +132,7 @@ class Plan:
             "predicted": self.predicted.to_json(),
             "gap": self.gap,
             "alternatives": [alternative.to_json() for alternative in self.alternatives],
+            "notes": list(self.notes),
             "fingerprint": self.fingerprint,
             "choices": {part: dict(entries) for part, entries in self.choices.items()},
         }
@@ -157,6 +160,7 @@ class Plan:
                 predicted=Predicted.from_json(tree["predicted"]),
                 gap=tree["gap"],
                 alternatives=tuple(Alternative(**alternative) for alternative in tree["alternatives"]),
+                notes=tuple(tree["notes"]),
             )
         except KeyError as error:
             raise ValueError(f"the plan has no {error.args[0]!r}; it needs every key that `to_json` writes") from None

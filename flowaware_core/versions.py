@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ __all__ = [
     "memory",
     "mesh",
     "shard_map",
+    "source",
     "use_partitionable_random_numbers",
 ]
 
@@ -68,6 +70,14 @@ def bind(equation: JaxprEqn, values: Sequence[Any], params: Mapping[str, Any] | 
     with equation.ctx.manager:
         results = primitive.bind(*functions, *values, **keywords)
     return list(results) if primitive.multiple_results else [results]
+
+
+def source(equation: JaxprEqn) -> str:
+    """Where in the traced program an equation stands, as "file.py:12 (function)": the same wherever the file is installed."""
+    from jax.extend import source_info_util
+
+    found = re.match(r"(?:.*[/\\])?(.+?):(\d+)(?::\d+)? (\(.*\))$", source_info_util.summarize(equation.source_info))
+    return "{}:{} {}".format(*found.groups()) if found else "an unknown line"
 
 
 def mesh(devices: Any, names: Sequence[str]) -> jax.sharding.Mesh:
@@ -190,7 +200,12 @@ def compiler_options(platform: str, optimise: bool = True) -> dict[str, Any]:
 
 def bind_remat(equation: JaxprEqn, inner: ClosedJaxpr, values: Sequence[Any]) -> list[Any]:
     """Binds a remat equation again with another body, `inner`; what that body closes over becomes leading arguments."""
-    from jax.interpreters import partial_eval
+    count = len(inner.consts)
 
-    body = partial_eval.convert_constvars_jaxpr(inner.jaxpr)  # type: ignore[attr-defined]
-    return bind(equation, [*inner.consts, *values], {**equation.params, "jaxpr": body})
+    def open_body(*args: Any) -> list[Any]:
+        return jaxpr_as_fun(ClosedJaxpr(inner.jaxpr, args[:count]))(*args[count:])
+
+    given = [*inner.consts, *values]
+    body = jax.make_jaxpr(open_body)(*given)
+    assert not body.consts, "every value of the body is an argument"
+    return bind(equation, given, {**equation.params, "jaxpr": body.jaxpr})

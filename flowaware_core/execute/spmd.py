@@ -14,13 +14,11 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from flowaware_core import versions
+from flowaware_core.execute import local
 from flowaware_core.graph.interpret import Body, interpret
 from flowaware_core.graph.layout import Layout, Step, steps
-from flowaware_core.graph.model import Constant, Graph, Operator
+from flowaware_core.graph.model import Constant, Graph, Operand, Operator, Subgraph
 from flowaware_core.graph.placement import OperatorPlacement, Placement, Result
-
-# Primitives that the partitioner gathers whatever their operands' layout; each device runs them on its own shard instead.
-LOCAL = frozenset({"fft", "top_k"})
 
 
 def sharding(layout: Layout, mesh: jax.sharding.Mesh) -> NamedSharding:
@@ -31,7 +29,7 @@ def sharding(layout: Layout, mesh: jax.sharding.Mesh) -> NamedSharding:
 
 def replay(graph: Graph, placement: Placement, mesh: jax.sharding.Mesh) -> Callable[..., list[Any]]:
     """The program as a function of flattened inputs, every value constrained to its planned layout."""
-    backend = _Constrain(graph, mesh)
+    backend = _Constrain(graph, placement, mesh)
 
     def run(*leaves: Any) -> list[Any]:
         outputs = interpret(graph, placement, backend, leaves)
@@ -43,15 +41,16 @@ def replay(graph: Graph, placement: Placement, mesh: jax.sharding.Mesh) -> Calla
 class _Constrain:
     """The backend whose values are JAX tracers."""
 
-    def __init__(self, graph: Graph, mesh: jax.sharding.Mesh):
-        self._tensors = graph.tensors
+    def __init__(self, graph: Graph, placement: Placement, mesh: jax.sharding.Mesh):
+        self._tensors, self._kept = graph.tensors, placement.tensors
         self._mesh = mesh
         self._shardings: dict[Layout, NamedSharding] = {}
 
     def _constrain(self, value: Any, tensor: int, layout: Layout) -> Any:
-        # Random keys cannot carry a constraint on every supported version.
         if self._tensors[tensor].dtype == "key":
-            return value
+            # Keys themselves cannot carry a constraint on every supported version, the numbers they consist of can.
+            words = jax.lax.with_sharding_constraint(jax.random.key_data(value), self._sharding((*layout, ())))
+            return jax.random.wrap_key_data(words, impl=jax.random.key_impl(value))
         return jax.lax.with_sharding_constraint(value, self._sharding(layout))
 
     def _sharding(self, layout: Layout) -> NamedSharding:
@@ -71,15 +70,9 @@ class _Constrain:
     def bind(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
         plain = [value.value if isinstance(value, Constant) else value for value in values]
         with jax.named_scope(f"op{operator.id}"):
-            if operator.primitive in LOCAL and not any(result.partial for result in placement.results):
-                return self._bind_locally(operator, plain, placement)
+            if operator.rule.local and placement.cut:
+                return local.bind(operator, plain, placement, self._mesh, lambda layout: self._sharding(layout).spec)
             return versions.bind(operator.equation, plain)
-
-    def _bind_locally(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
-        inputs = tuple(self._sharding(layout or ()).spec for layout in placement.operands)
-        outputs = [self._sharding(result.layout).spec for result in placement.results]
-        local = versions.shard_map(lambda *args: versions.bind(operator.equation, args), self._mesh, inputs, outputs)
-        return local(*values)
 
     def settle(self, value: Any, tensor: int, operator: Operator, result: Result, target: Layout) -> Any:
         with jax.named_scope(f"op{operator.id}"):
@@ -90,18 +83,25 @@ class _Constrain:
 
     def structured(self, operator: Operator, values: Sequence[Any], bodies: Sequence[Body]) -> list[Any]:
         plain = [value.value if isinstance(value, Constant) else value for value in values]
+        bound = [self._body(*pair) for pair in zip(bodies, operator.subgraphs, strict=True)]
         with jax.named_scope(f"op{operator.id}"):
-            results = _STRUCTURED[operator.primitive](operator, plain, [_plain(body) for body in bodies])
+            results = _STRUCTURED[operator.primitive](operator, plain, bound)
             return [self._keep(value, tensor) for value, tensor in zip(results, operator.results, strict=True)]
 
-    def _keep(self, value: Any, tensor: int) -> Any:
-        del tensor
-        return value
+    def _keep(self, value: Any, operand: Operand) -> Any:
+        """A value in the layout it is kept in; literals as they are."""
+        if isinstance(operand, Constant):
+            return operand.value
+        return self._constrain(value, operand, self._kept[operand])
 
+    def _body(self, body: Body, subgraph: Subgraph) -> Callable[[Sequence[Any]], list[Any]]:
+        """A body that keeps what comes in and goes out in its layout: nothing is left to the partitioner at its borders."""
 
-def _plain(body: Body) -> Callable[[Sequence[Any]], list[Any]]:
-    """A body whose literal results are values."""
-    return lambda values: [output.value if isinstance(output, Constant) else output for output in body(values)]
+        def run(values: Sequence[Any]) -> list[Any]:
+            outputs = body(list(map(self._keep, values, subgraph.inputs)))
+            return list(map(self._keep, outputs, subgraph.outputs))
+
+        return run
 
 
 def _typed(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
@@ -151,5 +151,11 @@ def _remat(operator: Operator, values: Sequence[Any], bodies: Sequence[Any]) -> 
     return versions.bind_remat(operator.equation, closed, values)
 
 
+def _barrier(operator: Operator, values: Sequence[Any], bodies: Sequence[Any]) -> list[Any]:
+    del bodies
+    return versions.bind(operator.equation, values)
+
+
 _STRUCTURED: dict[str, Callable[..., list[Any]]] = {"scan": _scan, "while": _while, "cond": _cond}
+_STRUCTURED |= {"optimization_barrier": _barrier}
 _STRUCTURED |= dict.fromkeys(("checkpoint", "remat", "remat2"), _remat)

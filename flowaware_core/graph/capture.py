@@ -1,13 +1,16 @@
 """JAX function -> graph, through its jaxpr.
 
-Calls are flattened (jit, custom_jvp, custom_vjp); scan, while, cond and remat keep their bodies as sub-graphs. Variables are
-keyed by call instance: JAX shares one jaxpr object between equal calls, so the same variable object means another value there.
+Calls are flattened (jit, custom derivatives, linear solves), and shardings that the function asks for itself are left out: the
+plan decides. scan, while, cond and remat keep their bodies as sub-graphs. Variables are keyed by call instance: JAX shares one
+jaxpr object between equal calls, so the same variable object means another value there.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +21,10 @@ from flowaware_core.graph.model import Constant, Graph, Operand, Operator, Role,
 from flowaware_core.graph.rules import Rule, rule
 from flowaware_core.task import Task
 
-_INLINE = {"pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
+# Primitives that only call a function -> the parameter that holds it.
+_INLINE = {"pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr"}
 _INLINE |= {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
+_INLINE |= {"custom_vmap_call": "call", "composite": "jaxpr", "linear_call": "callee"}
 _REMAT = ("checkpoint", "remat", "remat2")
 
 
@@ -44,7 +49,7 @@ def capture(task: Task) -> Graph:
     outputs = tuple(tracer.read(environment, variable) for variable in closed.jaxpr.outvars)
     return Graph(
         tensors=tuple(tracer.tensors),
-        operators=operators,
+        operators=_numbered(_needed(operators, outputs), itertools.count()),
         inputs=tuple(inputs),
         outputs=outputs,
         constants=constants,
@@ -75,21 +80,75 @@ def _carried_leaves(task: Task, starts: Sequence[int], returned: Any) -> dict[in
     return pairs
 
 
+def _needed(operators: Sequence[Operator], outputs: Sequence[Operand]) -> tuple[Operator, ...]:
+    """The operators without those that no output depends on, which a compiler would drop too."""
+    wanted = {output for output in outputs if isinstance(output, int)}
+    kept: list[Operator] = []
+    for operator in reversed(operators):
+        if operator.equation.effects or not wanted.isdisjoint(operator.results):
+            wanted.update(operator.inputs)
+            bodies = tuple(
+                dataclasses.replace(body, operators=_needed(body.operators, body.outputs)) for body in operator.subgraphs
+            )
+            kept.append(dataclasses.replace(operator, subgraphs=bodies) if bodies else operator)
+    return tuple(reversed(kept))
+
+
+def _numbered(operators: Sequence[Operator], numbers: Iterator[int]) -> tuple[Operator, ...]:
+    """The operators with ids in the order of `Graph.walk`."""
+    found = []
+    for operator in operators:
+        number = next(numbers)
+        bodies = tuple(
+            dataclasses.replace(body, operators=_numbered(body.operators, numbers)) for body in operator.subgraphs
+        )
+        found.append(dataclasses.replace(operator, id=number, subgraphs=bodies))
+    return tuple(found)
+
+
 def _closed(jaxpr: Any) -> versions.ClosedJaxpr:
     return jaxpr if isinstance(jaxpr, versions.ClosedJaxpr) else versions.ClosedJaxpr(jaxpr, ())
 
 
+def _key_bytes(dtype: Any) -> int:
+    """Bytes of one random key, which depend on the generator."""
+    words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype))
+    return words.size * words.dtype.itemsize
+
+
+def _solver(params: dict[str, Any], operands: tuple[Operand, ...]) -> tuple[Any, tuple[Operand, ...]]:
+    """The part of a linear solve that computes it, the other parts being for derivatives; and the operands it takes."""
+    lengths = params["const_lengths"]
+    start = lengths.matvec + lengths.vecmat
+    right_sides = operands[sum(lengths) :]
+    return params["jaxprs"].solve, (*operands[start : start + lengths.solve], *right_sides)
+
+
+def _rule_name(equation: Any) -> str:
+    """No collective combines the bits of whole numbers, only flags: "and" and "or" over bits follow "xor", which has none at all."""
+    name = str(equation.primitive.name)
+    if name in ("reduce_and", "reduce_or") and equation.invars[0].aval.dtype != np.bool_:
+        return "reduce_xor"
+    return name
+
+
+def _is_placement(equation: Any) -> bool:
+    """Whether an equation says where a value shall be and nothing else."""
+    if equation.primitive.name == "device_put":
+        return all(device is None for device in equation.params["devices"])
+    return equation.primitive.name == "sharding_constraint"
+
+
 class _Tracer:
-    """Numbers tensors and operators while jaxprs are walked."""
+    """Numbers tensors while jaxprs are walked."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
-        self.num_operators = 0
 
     def tensor(self, aval: Any, role: Role) -> int:
         key = jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
         dtype = "key" if key else np.dtype(aval.dtype).name
-        itemsize = 8 if key else np.dtype(aval.dtype).itemsize
+        itemsize = _key_bytes(aval.dtype) if key else np.dtype(aval.dtype).itemsize
         self.tensors.append(Tensor(len(self.tensors), tuple(aval.shape), dtype, itemsize, role))
         return len(self.tensors) - 1
 
@@ -112,11 +171,16 @@ class _Tracer:
             if name in _INLINE:
                 found.extend(self._inline(equation, equation.params[_INLINE[name]], operands, environment))
                 continue
-            number = self.num_operators
-            self.num_operators += 1
+            if name == "custom_linear_solve":
+                solver, needed = _solver(equation.params, operands)
+                found.extend(self._inline(equation, solver, needed, environment))
+                continue
+            if _is_placement(equation):
+                environment.update(zip(equation.outvars, operands, strict=True))
+                continue
             results = tuple(self.tensor(variable.aval, "activation") for variable in equation.outvars)
             environment.update(zip(equation.outvars, results, strict=True))
-            found.append(self._operator(number, equation, operands, results))
+            found.append(self._operator(equation, operands, results))
         return tuple(found)
 
     def _inline(
@@ -133,9 +197,8 @@ class _Tracer:
             environment[variable] = self.read(scope, atom)
         return operators
 
-    def _operator(
-        self, number: int, equation: Any, operands: tuple[Operand, ...], results: tuple[int, ...]
-    ) -> Operator:
+    def _operator(self, equation: Any, operands: tuple[Operand, ...], results: tuple[int, ...]) -> Operator:
+        """One operator, still without a number."""
         name = equation.primitive.name
         build = _STRUCTURED.get(name) or (_remat if name in _REMAT else None)
         shapes = (
@@ -145,9 +208,9 @@ class _Tracer:
         if build is not None:
             subgraphs, ties = build(self, equation.params, operands, results)
             nothing = Rule((), tuple(((),) * len(s) for s in shapes[0]), tuple(((),) * len(s) for s in shapes[1]))
-            return Operator(number, name, operands, results, nothing, 0.0, equation, subgraphs, tuple(ties))
-        found = rule(name, shapes[0], shapes[1], equation.params)
-        return Operator(number, name, operands, results, found, _flops(name, found, shapes, equation.params), equation)
+            return Operator(-1, name, operands, results, nothing, 0.0, equation, subgraphs, tuple(ties))
+        found = rule(_rule_name(equation), shapes[0], shapes[1], equation.params)
+        return Operator(-1, name, operands, results, found, _flops(name, found, shapes, equation.params), equation)
 
     def body(self, kind: str, inner: Any, repeat: int = 1) -> Subgraph:
         closed = _closed(inner)
@@ -218,7 +281,17 @@ def _remat(
     )
 
 
+def _barrier(
+    tracer: _Tracer, params: dict[str, Any], operands: tuple[Operand, ...], results: tuple[int, ...]
+) -> Structured:
+    """Every result is its operand; the operands have nothing else to do with each other."""
+    del params, tracer
+    body = Subgraph("body", (), (), (), ())
+    return (body,), _tie(list(zip(operands, results, strict=True)))
+
+
 _STRUCTURED: dict[str, Callable[..., Structured]] = {"scan": _scan, "while": _while, "cond": _cond}
+_STRUCTURED |= {"optimization_barrier": _barrier}
 
 
 def _flops(name: str, found: Rule, shapes: tuple[list[Any], list[Any]], params: dict[str, Any]) -> float:

@@ -53,6 +53,12 @@ class OperatorPlacement:
     results: tuple[Result, ...]
     free: bool = False
 
+    @property
+    def cut(self) -> bool:
+        """Whether any device works on less than the whole."""
+        layouts = (*(layout or () for layout in self.operands), *(result.layout for result in self.results))
+        return any(axes for layout in layouts for axes in layout)
+
 
 @dataclasses.dataclass(frozen=True)
 class Placement:

@@ -162,9 +162,6 @@ class _Ties:
                 dims.append(len(sizes) if size > 1 else -1)
                 if size > 1:
                     sizes.append(size)
-            if tensor.dtype == "key":
-                # Random keys cannot be constrained: they stay whole.
-                self._whole[tensor.id] = set(range(len(sizes)))
             self._sizes.append(sizes)
             self._dims.append(dims)
 

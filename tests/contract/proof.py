@@ -32,8 +32,8 @@ from flowaware_core.task import Task
 
 # Bytes that may be moved without having been predicted: scalars, indices, the seed of a random number.
 FLOOR = 256
-# Doubles may differ by the order of sums.
-TOLERANCE = 1e-12
+# Relative differences that the order of sums explains, by the bytes of one real number.
+TOLERANCES = {8: 1e-12, 4: 1e-6, 2: 1e-2}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ class _Recorder:
             first, second = params["cond_nconsts"], params["body_nconsts"]
             bodies[0]([*values[:first], *values[first + second :]])
             bodies[1](values[first:])
-        else:
+        elif operator.primitive != "optimization_barrier":
             for body in bodies:
                 body(values[1:] if operator.primitive == "cond" else values)
         return versions.bind(operator.equation, values)
@@ -174,9 +174,16 @@ def _alone(operator: Operator, tensors: Sequence[Tensor]) -> Instance:
     return Instance(Graph(tuple(table), (one,), inputs, results, (), {}, (), ("",) * len(inputs), None, None), ())
 
 
-def cuts(instance: Instance, sizes: Sequence[int]) -> list[Assignment]:
-    """Every assignment that the operator's rule allows and that cuts something."""
-    return [a for a in operator_assignments(instance.operator, sizes) if any(factor >= 0 for factor in a)]
+def cuts(instance: Instance, sizes: Sequence[int], thorough: bool = False) -> list[Assignment]:
+    """Every assignment that the operator's rule allows and that cuts something.
+
+    Args:
+        instance: what is cut.
+        sizes: of the axes of the mesh.
+        thorough: False leaves out those that another one stands for: a factor on the outer axis alone, a pair in reverse order.
+    """
+    found = [a for a in operator_assignments(instance.operator, sizes) if any(factor >= 0 for factor in a)]
+    return found if thorough else [a for a in found if 0 <= a[0] <= a[-1] or all(factor < 0 for factor in a[:-1])]
 
 
 def placed(instance: Instance, assignment: Assignment) -> Placement:
@@ -194,7 +201,7 @@ def placed(instance: Instance, assignment: Assignment) -> Placement:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What placements did: the largest difference from the whole operator, and bytes per kind of collective."""
+    """What placements did: the largest difference from the whole operator in tolerances, and bytes per kind of collective."""
 
     difference: float
     predicted: dict[str, int]
@@ -209,7 +216,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        return self.difference <= TOLERANCE and not self.stray
+        return self.difference <= 1 and not self.stray
 
 
 def prove(instance: Instance, assignments: Sequence[Assignment], sizes: Sequence[int]) -> Verdict:
@@ -230,7 +237,7 @@ def prove(instance: Instance, assignments: Sequence[Assignment], sizes: Sequence
 
     jitted = jax.jit(run, in_shardings=(inputs,), out_shardings=outputs, keep_unused=True)
     arguments = [list(map(jax.device_put, instance.values, where)) for where in inputs]
-    compiled = jitted.lower(arguments).compile()
+    compiled = jitted.lower(arguments).compile(compiler_options=versions.compiler_options("cpu", optimise=False))
     found: collections.Counter[str] = collections.Counter()
     for collective in hlo.collectives(compiled.as_text() or "", math.prod(sizes)):
         found[collective.kind] += (1 if collective.count is None else collective.count) * collective.bytes
@@ -243,7 +250,7 @@ def prove(instance: Instance, assignments: Sequence[Assignment], sizes: Sequence
 
 
 def distance(got: Any, want: Any) -> float:
-    """Largest difference relative to the largest magnitude; infinite where whole numbers, flags or keys are not equal."""
+    """Largest difference relative to the largest magnitude, in tolerances; infinite where whole numbers or flags differ."""
     if jax.dtypes.issubdtype(got.dtype, jax.dtypes.prng_key):
         got, want = jax.random.key_data(got), jax.random.key_data(want)
     one, other = np.asarray(got), np.asarray(want)
@@ -251,6 +258,7 @@ def distance(got: Any, want: Any) -> float:
     if not jax.numpy.issubdtype(one.dtype, jax.numpy.inexact):
         return 0.0 if np.array_equal(one, other) else math.inf
     wide = np.complex128 if np.iscomplexobj(one) else np.float64
+    tolerance = TOLERANCES[one.dtype.itemsize // (2 if np.iscomplexobj(one) else 1)]
     one, other = one.astype(wide), other.astype(wide)
     if not np.array_equal(np.isfinite(one), np.isfinite(other)):
         return math.inf
@@ -259,4 +267,5 @@ def distance(got: Any, want: Any) -> float:
         return math.inf
     if not finite.any():
         return 0.0
-    return float(np.max(np.abs(one[finite] - other[finite]))) / max(1.0, float(np.max(np.abs(other[finite]))))
+    scale = max(1.0, float(np.max(np.abs(other[finite])))) * tolerance
+    return float(np.max(np.abs(one[finite] - other[finite]))) / scale

@@ -46,7 +46,8 @@ _REDUCTIONS = {
     "argmax": "",
     "argmin": "",
 }
-_SCATTERS = {"": "", "add": "sum", "sub": "sum", "mul": "prod", "min": "min", "max": "max"}
+# The partitioner knows how to combine these; differences it does not.
+_SCATTERS = {"add": "sum", "sub": "", "mul": "prod", "min": "min", "max": "max"}
 
 RULES: dict[str, RuleFunction] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
@@ -87,8 +88,8 @@ RULES: dict[str, RuleFunction] = {
     "conv_general_dilated": products.convolution,
     # Indices.
     "gather": indexing.gather,
-    **{f"scatter{mark}{name}": indexing.scatter(how) for name, how in _SCATTERS.items() for mark in ("-", "_") if name},
     "scatter": indexing.scatter(""),
+    **{f"scatter{mark}{name}": indexing.scatter(how) for name, how in _SCATTERS.items() for mark in "-_"},
     # Linear algebra: matrices whole, batches of them mapped.
     **dict.fromkeys("cholesky eig eigh geqrf geqp3 hessenberg lu qr schur svd tridiagonal".split(), leading(2, local=True)),
     **dict.fromkeys(
