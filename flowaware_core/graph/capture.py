@@ -22,7 +22,13 @@ from flowaware_core.graph.rules import Rule, rule
 from flowaware_core.task import Task
 
 # Primitives that only call a function -> the parameter that holds it.
-_INLINE = {"pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr"}
+_INLINE = {
+    "pjit": "jaxpr",
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "call": "call_jaxpr",
+}
 _INLINE |= {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
 _INLINE |= {"custom_vmap_call": "call", "composite": "jaxpr", "linear_call": "callee"}
 _REMAT = ("checkpoint", "remat", "remat2")
@@ -88,7 +94,8 @@ def _needed(operators: Sequence[Operator], outputs: Sequence[Operand]) -> tuple[
         if operator.equation.effects or not wanted.isdisjoint(operator.results):
             wanted.update(operator.inputs)
             bodies = tuple(
-                dataclasses.replace(body, operators=_needed(body.operators, body.outputs)) for body in operator.subgraphs
+                dataclasses.replace(body, operators=_needed(body.operators, body.outputs))
+                for body in operator.subgraphs
             )
             kept.append(dataclasses.replace(operator, subgraphs=bodies) if bodies else operator)
     return tuple(reversed(kept))
@@ -125,7 +132,7 @@ def _solver(params: dict[str, Any], operands: tuple[Operand, ...]) -> tuple[Any,
 
 
 def _rule_name(equation: Any) -> str:
-    """No collective combines the bits of whole numbers, only flags: "and" and "or" over bits follow "xor", which has none at all."""
+    """No collective combines the bits of whole numbers, only flags: "and" and "or" over bits follow "xor", which has none."""
     name = str(equation.primitive.name)
     if name in ("reduce_and", "reduce_or") and equation.invars[0].aval.dtype != np.bool_:
         return "reduce_xor"

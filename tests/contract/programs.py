@@ -200,7 +200,20 @@ def _cond(made: Draft, i: int, shape: tuple[int, ...]) -> None:
     made.add(f"cond({i})", lambda v, w: lax.cond(v[i].sum() > 0, jnp.sin, lambda x: 2 * x, v[i]))
 
 
-STEPS = [_unary, _binary, _bias, _dense, _dense, _product, _reduce, _broadcast, _transpose, _reshape, _convolution, _pool]
+STEPS = [
+    _unary,
+    _binary,
+    _bias,
+    _dense,
+    _dense,
+    _product,
+    _reduce,
+    _broadcast,
+    _transpose,
+    _reshape,
+    _convolution,
+    _pool,
+]
 STEPS += [_gather, _embed, _scatter, _along, _slices, _scan, _remat, _cond]
 
 

@@ -1,4 +1,4 @@
-"""Proves rules: an operator forced into every placement its rule allows gives what the whole operator gives, and moves what is predicted.
+"""Proves rules: an operator forced into every placement its rule allows gives what the whole one gives and moves what is predicted.
 
 Any function is a source of operators: it is captured, run eagerly on its own arguments, and each operator that runs is taken out
 as a program of one operator with the values it met. Values that are not meant to be equal to the last bit (eigenvectors have no
@@ -54,7 +54,9 @@ class Instance:
 
         def run(*values: Any) -> list[Any]:
             met = iter(values)
-            return versions.bind(operator.equation, [plain(o) if isinstance(o, Constant) else next(met) for o in operator.operands])
+            return versions.bind(
+                operator.equation, [plain(o) if isinstance(o, Constant) else next(met) for o in operator.operands]
+            )
 
         return jax.jit(run)(*self.values)
 
@@ -63,7 +65,9 @@ class Instance:
         """Equal for operators of which one proof is enough."""
         shapes = [(self.graph.tensors[t].shape, self.graph.tensors[t].dtype) for t in self.graph.inputs]
         literals = [index for index, operand in enumerate(self.operator.operands) if isinstance(operand, Constant)]
-        return repr((self.operator.primitive, shapes, literals, sorted(map(str, self.operator.equation.params.items()))))
+        return repr(
+            (self.operator.primitive, shapes, literals, sorted(map(str, self.operator.equation.params.items())))
+        )
 
 
 @contextlib.contextmanager

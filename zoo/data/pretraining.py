@@ -39,7 +39,7 @@ def bert_examples(config: TextConfig, text: Text, vocabulary: WordPiece, cache: 
             "positions": _filled(found.positions, config.num_masked, 0),
             "words": _filled(found.words, config.num_masked, 0),
             "word_weight": _filled(np.ones(len(found.words)), config.num_masked, 0).astype(np.float32),
-            "next_sentence": np.int32(follows_not),
+            "next_sentence": np.asarray(follows_not, np.int32),
         }
 
     return TextExamples(text, reader(vocabulary, sentences, cache), lambda tokens: sentence_chunks(tokens, room), make)

@@ -153,7 +153,7 @@ def _stand_in(config: TableConfig, place: Path) -> Table:
 def encoded(config: TableConfig, vocabulary: WordPiece, texts: Sequence[str], pairs: Sequence[str] | None) -> Arrays:
     """{"ids", "types", "mask": int32 [N, length]} of texts, each between its special tokens; the longer one is cut first."""
     first = vocabulary.encode(texts)
-    second = vocabulary.encode(pairs) if pairs is not None else [None] * len(first)  # type: ignore[list-item]
+    second = vocabulary.encode(pairs) if pairs is not None else [None] * len(first)
     found = {name: np.zeros((len(first), config.length), np.int32) for name in ("ids", "types", "mask")}
     found["ids"][:] = vocabulary.pad_id
     for row, (one, two) in enumerate(zip(first, second, strict=True)):

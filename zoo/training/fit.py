@@ -40,7 +40,7 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
     initial = begin(job, program)
     make_room(job)
     checkpoints = Checkpoints(folder.checkpoints, keep=KEPT_CHECKPOINTS)
-    facts = getattr(job.recipe, "facts", dict)()  # what a recipe wants remembered with its weights
+    facts: dict[str, Any] = getattr(job.recipe, "facts", dict)()  # what a recipe wants remembered with its weights
     meta = {**facts, **record(config), "plan_hash": program.plan.hash, "global_batch": examples, "level": job.level}
     local = job.recipe.batches("train", config.seed, start, examples, (rows.index, rows.count))
     most = REHEARSED_EVALUATION_BATCHES if job.rehearses else None

@@ -79,7 +79,9 @@ RULES: dict[str, RuleFunction] = {
     "top_k": reductions.top_k,
     "approx_top_k": along("reduction_dimension", local=True),
     "fft": reductions.fft,
-    **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window"), reductions.window),
+    **dict.fromkeys(
+        ("reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window"), reductions.window
+    ),
     **dict.fromkeys(("select_and_scatter", "select_and_scatter_add", "select_and_gather_add"), reductions.window),
     # Products.
     "dot_general": products.dot_general,
@@ -91,7 +93,9 @@ RULES: dict[str, RuleFunction] = {
     "scatter": indexing.scatter(""),
     **{f"scatter{mark}{name}": indexing.scatter(how) for name, how in _SCATTERS.items() for mark in "-_"},
     # Linear algebra: matrices whole, batches of them mapped.
-    **dict.fromkeys("cholesky eig eigh geqrf geqp3 hessenberg lu qr schur svd tridiagonal".split(), leading(2, local=True)),
+    **dict.fromkeys(
+        "cholesky eig eigh geqrf geqp3 hessenberg lu qr schur svd tridiagonal".split(), leading(2, local=True)
+    ),
     **dict.fromkeys(
         "cholesky_update householder_product ormqr symmetric_product symmetric_update".split(), leading(2, local=True)
     ),

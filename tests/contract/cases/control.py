@@ -49,7 +49,10 @@ CASES: dict[str, Case] = {
     "scan gradient": (jax.grad(lambda w, x: _scan(x, w)[0].sum()), (real(24, 24), real(4, 8, 24))),
     "while": (lambda x: lax.while_loop(lambda a: a.sum() < 100.0, lambda a: a * 2, x), (np.abs(real(16, 24)),)),
     "fori_loop": (_unrolled, (real(16, 24),)),
-    "fori_loop of unknown length": (lambda x, n: lax.fori_loop(0, n, lambda i, a: a + i, x), (real(16, 24), np.int32(3))),
+    "fori_loop of unknown length": (
+        lambda x, n: lax.fori_loop(0, n, lambda i, a: a + i, x),
+        (real(16, 24), np.int32(3)),
+    ),
     "cond": (lambda x: lax.cond(x.sum() > 0, lambda a: a * 2, lambda a: a @ a.T @ a, x), (real(16, 24),)),
     "cond gradient": (jax.grad(lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x).sum()), (real(16, 24),)),
     "switch": (lambda k, x: lax.switch(k, [jnp.sin, jnp.cos, jnp.exp], x), (np.int32(1), real(16, 24))),
@@ -62,7 +65,12 @@ CASES: dict[str, Case] = {
     "custom_vmap": (_sine, (real(16, 24),)),
     "platform_dependent": (lambda x: lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos), (real(16, 24),)),
     "custom_root": (
-        lambda x: lax.custom_root(lambda y: y * y - x, x, lambda f, y: lax.fori_loop(0, 8, lambda _, z: z - f(z) / (2 * z), y), lambda g, y: y / g(1.0)),
+        lambda x: lax.custom_root(
+            lambda y: y * y - x,
+            x,
+            lambda f, y: lax.fori_loop(0, 8, lambda _, z: z - f(z) / (2 * z), y),
+            lambda g, y: y / g(1.0),
+        ),
         (2.0,),
     ),
     "linear_solve": (

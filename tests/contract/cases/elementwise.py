@@ -18,15 +18,25 @@ NETWORK = """celu elu gelu glu hard_sigmoid hard_silu hard_tanh leaky_relu log_s
     softplus squareplus mish sparse_plus""".split()
 SPECIAL = "bessel_jn digamma entr erf erfc erfinv expit gammaln i0 i0e i1 i1e log_ndtr logit ndtr ndtri spence".split()
 
-CASES: dict[str, Case] = {f"numpy.{name}": (getattr(jnp, name), (unit(16, 24),)) for name in UNARY if hasattr(jnp, name)}
-CASES |= {f"numpy.{name}": (getattr(jnp, name), (unit(16, 24), unit(16, 24, seed=1))) for name in BINARY if hasattr(jnp, name)}
+CASES: dict[str, Case] = {
+    f"numpy.{name}": (getattr(jnp, name), (unit(16, 24),)) for name in UNARY if hasattr(jnp, name)
+}
 CASES |= {
-    f"numpy.{name} of integers": (getattr(jnp, name), (whole(16, 24), whole(16, 24, high=5, seed=1) + 1)) for name in WHOLE
+    f"numpy.{name}": (getattr(jnp, name), (unit(16, 24), unit(16, 24, seed=1))) for name in BINARY if hasattr(jnp, name)
+}
+CASES |= {
+    f"numpy.{name} of integers": (getattr(jnp, name), (whole(16, 24), whole(16, 24, high=5, seed=1) + 1))
+    for name in WHOLE
 }
 CASES |= {f"nn.{name}": (getattr(jax.nn, name), (real(16, 24),)) for name in NETWORK if hasattr(jax.nn, name)}
-CASES |= {f"nn.{name} gradient": (jax.grad(lambda x, f=getattr(jax.nn, name): f(x).sum()), (real(16, 24),)) for name in NETWORK}
 CASES |= {
-    f"special.{name}": (getattr(special, name), (unit(16, 24),)) for name in SPECIAL if hasattr(special, name) and name != "bessel_jn"
+    f"nn.{name} gradient": (jax.grad(lambda x, name=name: getattr(jax.nn, name)(x).sum()), (real(16, 24),))
+    for name in NETWORK
+}
+CASES |= {
+    f"special.{name}": (getattr(special, name), (unit(16, 24),))
+    for name in SPECIAL
+    if hasattr(special, name) and name != "bessel_jn"
 }
 CASES |= {
     "special.gammainc": (special.gammainc, (unit(16, 24), unit(16, 24, seed=1))),
@@ -50,7 +60,10 @@ CASES |= {
     "lax.real and imag": (lambda x: lax.real(x) + lax.imag(x), (waves(16, 24),)),
     "lax.population_count": (lambda x: lax.population_count(x) + lax.clz(x), (whole(16, 24, high=99),)),
     "lax.optimization_barrier": (lambda x: lax.optimization_barrier((x, x[:, 0])), (real(16, 24),)),
-    "numpy.logical": (lambda a, b: jnp.logical_and(a, b) | jnp.logical_not(b) ^ a, (flags(16, 24), flags(16, 24, seed=1))),
+    "numpy.logical": (
+        lambda a, b: jnp.logical_and(a, b) | jnp.logical_not(b) ^ a,
+        (flags(16, 24), flags(16, 24, seed=1)),
+    ),
     "numpy.nan_to_num": (jnp.nan_to_num, (real(16, 24),)),
     "numpy.angle": (jnp.angle, (waves(16, 24),)),
     "numpy.frexp": (jnp.frexp, (real(16, 24),)),

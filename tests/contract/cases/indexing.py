@@ -78,7 +78,10 @@ CASES: dict[str, Case] = {
     "multiply": (lambda x, i, u: x.at[i].multiply(u), (TABLE, whole(16, high=32), real(16, 24))),
     "max at": (lambda x, i, u: x.at[i].max(u), (TABLE, whole(16, high=32), real(16, 24))),
     "min at": (lambda x, i, u: x.at[i].min(u), (TABLE, whole(16, high=32), real(16, 24))),
-    "lax.scatter_sub": (_scatter(getattr(lax, "scatter_sub", lax.scatter_add)), (TABLE, whole(16, high=32), real(16, 24))),
+    "lax.scatter_sub": (
+        _scatter(getattr(lax, "scatter_sub", lax.scatter_add)),
+        (TABLE, whole(16, high=32), real(16, 24)),
+    ),
     "add per example": (
         jax.vmap(lambda x, i, u: x.at[i].add(u)),
         (real(8, 16, 24), whole(8, 4, high=16), real(8, 4, 24)),
@@ -103,7 +106,10 @@ CASES: dict[str, Case] = {
         lambda x, c: jax.scipy.ndimage.map_coordinates(x, [c[0], c[1]], order=1),
         (real(16, 24), unit(2, 32) * 10),
     ),
-    "choose": (lambda k, a, b: jnp.choose(k, [a, b], mode="clip"), (whole(16, 24, high=2), real(16, 24), real(16, 24, seed=1))),
+    "choose": (
+        lambda k, a, b: jnp.choose(k, [a, b], mode="clip"),
+        (whole(16, 24, high=2), real(16, 24), real(16, 24, seed=1)),
+    ),
     "random bits": (lambda: jax.random.bits(_key(), (16, 24)), ()),
     "random bits of an old key": (lambda k: jax.random.bits(k, (16, 24)), (np.array([0, 7], np.uint32),)),
     "uniform": (lambda: jax.random.uniform(_key(), (16, 24)), ()),
@@ -117,7 +123,10 @@ CASES: dict[str, Case] = {
     "gamma": (lambda: jax.random.gamma(_key(), 2.0, (16,)), ()),
     "poisson": (lambda: jax.random.poisson(_key(), 2.0, (16,)), ()),
     "dirichlet": (lambda: jax.random.dirichlet(_key(), jnp.ones(8), (16,)), ()),
-    "split and fold_in": (lambda: [jax.random.uniform(k, (16,)) for k in jax.random.split(jax.random.fold_in(_key(), 3))], ()),
+    "split and fold_in": (
+        lambda: [jax.random.uniform(k, (16,)) for k in jax.random.split(jax.random.fold_in(_key(), 3))],
+        (),
+    ),
     "one key per example": (lambda: jax.vmap(lambda k: jax.random.normal(k, (24,)))(jax.random.split(_key(), 16)), ()),
     "rng_uniform": (lambda: lax.rng_uniform(0.0, 1.0, (16, 24)) * 0, ()),
     "rng_bit_generator": (lambda: lax.rng_bit_generator(np.arange(4, dtype=np.uint32), (16, 24)), ()),

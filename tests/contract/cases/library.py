@@ -29,7 +29,9 @@ def _flax(layer: nn.Module, *inputs: Any, **options: Any) -> Case:
 
         def loss(params: Any) -> Any:
             rngs = {"dropout": jax.random.key(1)}
-            return _squares(layer.apply({"params": params, **state}, *inputs, **options, mutable=list(state), rngs=rngs))
+            return _squares(
+                layer.apply({"params": params, **state}, *inputs, **options, mutable=list(state), rngs=rngs)
+            )
 
         return jax.grad(loss)(variables["params"])
 
@@ -113,14 +115,18 @@ CASES: dict[str, Case] = {
     "haiku lstm": _haiku(lambda x: hk.dynamic_unroll(hk.LSTM(16), x, hk.LSTM(16).initial_state(16))[0], X),
     "haiku gru": _haiku(lambda x: hk.dynamic_unroll(hk.GRU(16), x, hk.GRU(16).initial_state(16))[0], X),
     "haiku dropout": _haiku(lambda x: hk.dropout(hk.next_rng_key(), 0.5, hk.Linear(16)(x)), X),
-    "haiku pools": _haiku(lambda x: hk.AvgPool(2, 2, "SAME")(hk.MaxPool(2, 2, "SAME")(hk.Conv2D(8, 3)(x))), single(8, 8, 8, 8)),
+    "haiku pools": _haiku(
+        lambda x: hk.AvgPool(2, 2, "SAME")(hk.MaxPool(2, 2, "SAME")(hk.Conv2D(8, 3)(x))), single(8, 8, 8, 8)
+    ),
     **{
         f"optax {name}": _optax(getattr(optax, name)(1e-3))
         for name in """adabelief adadelta adafactor adagrad adam adamax adamaxw adamw amsgrad fromage lamb lars lion nadam noisy_sgd
         novograd radam rmsprop rprop sgd sign_sgd sm3 yogi""".split()
         if hasattr(optax, name)
     },
-    "optax clip": _optax(optax.chain(optax.clip_by_global_norm(1.0), optax.add_decayed_weights(0.1), optax.sgd(0.1, 0.9, True))),
+    "optax clip": _optax(
+        optax.chain(optax.clip_by_global_norm(1.0), optax.add_decayed_weights(0.1), optax.sgd(0.1, 0.9, True))
+    ),
     "optax schedule": _optax(optax.adam(optax.warmup_cosine_decay_schedule(0.0, 1.0, 2, 10))),
     "optax accumulation": _optax(optax.MultiSteps(optax.adam(1e-3), 2).gradient_transformation()),
     "optax losses": (

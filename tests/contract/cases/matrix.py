@@ -11,6 +11,7 @@ from jax import lax
 
 from tests.contract.cases.values import Case, positive_definite, real, waves, whole
 
+
 def _dot(contract: Any, batch: Any = ((), ())) -> Any:
     return lambda x, y: lax.dot_general(x, y, (contract, batch))
 
@@ -57,7 +58,10 @@ CASES: dict[str, Case] = {
     "einsum with a sum": (lambda x: jnp.einsum("ijk->j", x), (real(8, 16, 24),)),
     "tensordot": (lambda x, y: jnp.tensordot(x, y, 2), (real(16, 8, 24), real(8, 24, 32))),
     "dot gradient": (jax.grad(lambda x, y: (jnp.dot(x, y) ** 2).sum(), (0, 1)), (real(16, 24), real(24, 32))),
-    "attention": (lambda q, k, v: jax.nn.dot_product_attention(q, k, v), tuple(real(8, 16, 8, 8, seed=s) for s in range(3))),
+    "attention": (
+        lambda q, k, v: jax.nn.dot_product_attention(q, k, v),
+        tuple(real(8, 16, 8, 8, seed=s) for s in range(3)),
+    ),
     "ragged_dot": (
         lambda x, w: lax.ragged_dot(x, w, jnp.array([4, 8, 2, 2], jnp.int32)) if hasattr(lax, "ragged_dot") else x,
         (real(16, 24), real(4, 24, 32)),
@@ -68,7 +72,14 @@ CASES: dict[str, Case] = {
     **_conv_cases("pointwise strided", IMAGES, real(1, 1, 16, 24), (2, 2), dimension_numbers=NHWC),
     **_conv_cases("valid", IMAGES, real(3, 3, 16, 24), padding="VALID", dimension_numbers=NHWC),
     **_conv_cases("dilated", IMAGES, real(3, 3, 16, 24), rhs_dilation=(2, 2), dimension_numbers=NHWC),
-    **_conv_cases("dilated input", IMAGES, real(3, 3, 16, 24), padding=((1, 2), (1, 2)), lhs_dilation=(2, 2), dimension_numbers=NHWC),
+    **_conv_cases(
+        "dilated input",
+        IMAGES,
+        real(3, 3, 16, 24),
+        padding=((1, 2), (1, 2)),
+        lhs_dilation=(2, 2),
+        dimension_numbers=NHWC,
+    ),
     **_conv_cases("grouped", IMAGES, real(3, 3, 2, 32), feature_group_count=8, dimension_numbers=NHWC),
     **_conv_cases("depthwise", IMAGES, real(3, 3, 1, 16), feature_group_count=16, dimension_numbers=NHWC),
     **_conv_cases("depthwise, two each", IMAGES, real(3, 3, 1, 32), feature_group_count=16, dimension_numbers=NHWC),
@@ -124,7 +135,10 @@ CASES: dict[str, Case] = {
     "qr gradient": (jax.grad(lambda x: jnp.linalg.qr(x)[1].sum()), (real(8, 6, 4),)),
     "lu": (lambda x: lax.linalg.lu(x), (real(8, 4, 4),)),
     "solve": (jnp.linalg.solve, (positive_definite(8, 4, 4), real(8, 4, 8))),
-    "solve gradient": (jax.grad(lambda a, b: jnp.linalg.solve(a, b).sum()), (positive_definite(8, 4, 4), real(8, 4, 8))),
+    "solve gradient": (
+        jax.grad(lambda a, b: jnp.linalg.solve(a, b).sum()),
+        (positive_definite(8, 4, 4), real(8, 4, 8)),
+    ),
     "solve of one": (jnp.linalg.solve, (positive_definite(8, 8), real(8, 16))),
     "inv": (jnp.linalg.inv, (positive_definite(8, 4, 4),)),
     "det": (jnp.linalg.det, (positive_definite(8, 4, 4),)),
@@ -151,7 +165,7 @@ CASES: dict[str, Case] = {
     "expm": (jax.scipy.linalg.expm, (real(8, 4, 4) / 10,)),
     "householder_product": (lax.linalg.householder_product, (real(8, 6, 4), real(8, 4))),
     "tridiagonal_solve": (
-        lambda l, d, u, b: lax.linalg.tridiagonal_solve(l, d, u, b),
+        lax.linalg.tridiagonal_solve,
         (real(8, 16), real(8, 16, seed=1) + 5, real(8, 16, seed=2), real(8, 16, 8)),
     ),
     "tridiagonal": (lambda x: lax.linalg.tridiagonal(x), (positive_definite(8, 4, 4),)),
@@ -161,8 +175,14 @@ CASES: dict[str, Case] = {
         lambda d, e: jax.scipy.linalg.eigh_tridiagonal(d, e, eigvals_only=True),
         (real(8), real(7)),
     ),
-    "cg": (lambda a, b: jax.scipy.sparse.linalg.cg(lambda v: a @ v, b, maxiter=3)[0], (positive_definite(16, 16), real(16))),
-    "gmres": (lambda a, b: jax.scipy.sparse.linalg.gmres(lambda v: a @ v, b, maxiter=2)[0], (positive_definite(16, 16), real(16))),
+    "cg": (
+        lambda a, b: jax.scipy.sparse.linalg.cg(lambda v: a @ v, b, maxiter=3)[0],
+        (positive_definite(16, 16), real(16)),
+    ),
+    "gmres": (
+        lambda a, b: jax.scipy.sparse.linalg.gmres(lambda v: a @ v, b, maxiter=2)[0],
+        (positive_definite(16, 16), real(16)),
+    ),
     "symmetric_product": (
         lambda a, c: lax.linalg.symmetric_product(a, c) if hasattr(lax.linalg, "symmetric_product") else a,
         (real(8, 4, 6), positive_definite(8, 4, 4)),

@@ -100,7 +100,10 @@ CASES: dict[str, Case] = {
     "quantile": (lambda x: jnp.quantile(x, 0.3, axis=1), (real(16, 24),)),
     "norm": (lambda x: jnp.linalg.norm(x, axis=1), (real(16, 24),)),
     "reduce": (lambda x: lax.reduce(x, np.float64(0), lax.add, (1,)), (real(16, 24),)),
-    "reduce with a computation": (lambda x: lax.reduce(x, np.float64(0), lambda a, b: a + b + 0.1 * a * b, (1,)), (real(16, 24),)),
+    "reduce with a computation": (
+        lambda x: lax.reduce(x, np.float64(0), lambda a, b: a + b + 0.1 * a * b, (1,)),
+        (real(16, 24),),
+    ),
     "reduce of several": (_variadic, (real(16, 24), whole(16, 24))),
     "sum of complex numbers": (lambda x: x.sum(1), (waves(16, 24),)),
     "max gradient": (jax.grad(lambda x: x.max(1).sum()), (real(16, 24),)),
