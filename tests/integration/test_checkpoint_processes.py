@@ -240,7 +240,7 @@ def test_a_process_that_cannot_write_its_part_says_so_at_once(tmp_path):
     """The other one waits for that part; the launcher ends it when the first has left."""
     healthy, failing = pair(ONE_FAILS, tmp_path)
     try:
-        output, _ = failing.communicate(timeout=120)
+        output, _ = failing.communicate(timeout=500)
     finally:
         healthy.kill()
         failing.kill()
