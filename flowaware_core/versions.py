@@ -36,6 +36,7 @@ __all__ = [
     "compiler_options",
     "complete_coordination_client",
     "cost",
+    "enable_x64",
     "jaxpr_as_fun",
     "memory",
     "mesh",
@@ -102,6 +103,14 @@ def shard_map(
     from jax.experimental.shard_map import shard_map as experimental
 
     return experimental(function, mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
+
+
+def enable_x64() -> Any:
+    """A context in which this thread has 64-bit types, whatever the process was set to."""
+    enable = getattr(jax, "enable_x64", None)
+    if enable is None:
+        from jax.experimental import enable_x64 as enable
+    return enable(True)
 
 
 def use_partitionable_random_numbers() -> None:

@@ -71,6 +71,8 @@ def convert(kind: Any, value: Any, path: str) -> Any:
             raise UserError(f"{path}={value!r}: allowed are {names(args)}{nearest(str(value), args)}")
         return value
     if dataclasses.is_dataclass(kind):
+        if isinstance(value, typing.cast(type, kind)):
+            return value  # a section that was made before, such as one of several kinds
         return typed(typing.cast(type, kind), value, path)
     if origin is tuple and isinstance(value, list | tuple):
         return convert_tuple(args, value, path)

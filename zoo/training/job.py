@@ -104,7 +104,7 @@ def announce(dataset: Any, say: Callable[[str], None]) -> None:
 
 
 def load(config: RecipeConfig, data_dir: Path) -> Any:
-    """The recipe that `_target_` names, built.
+    """The recipe that `_target_` names, built; switches 64-bit types on for this process where it needs them.
 
     Raises:
         UserError: there is no such class, or it refuses its configuration.
@@ -119,7 +119,10 @@ def load(config: RecipeConfig, data_dir: Path) -> Any:
             f"recipe._target_={config.target}: {error}; "
             "give the dotted name of a class, such as recipes.resnet.ResNetRecipe"
         ) from None
-    return recipe_class(config, data_dir)
+    recipe = recipe_class(config, data_dir)
+    if getattr(recipe, "needs_float64", False):
+        jax.config.update("jax_enable_x64", True)  # before anything is traced; off, JAX would quietly take float32
+    return recipe
 
 
 def check_strategy(strategy: str) -> None:

@@ -13,7 +13,7 @@ from zoo.conversion import FAMILIES, is_foreign
 from zoo.models import weight_files
 from zoo.training.checkpoints import Checkpoints, locate
 
-LEARNED = ("params", "batch_stats")
+LEARNED = ("params", "batch_stats", "statistics")
 """What a fine-tuning takes from the checkpoint that it starts from; optimizer, step and random numbers begin anew."""
 
 

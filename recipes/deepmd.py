@@ -1,0 +1,243 @@
+"""Deep potentials on frames of atoms: model, data, loss, metrics and optimizer; the numbers are in conf/recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from flowaware_core.task import Task
+from zoo.data.deepmd.dataset import DataConfig, FrameDataset, most_atoms, open_dataset
+from zoo.models.deepmd import loss
+from zoo.models.deepmd.config import potential
+from zoo.models.deepmd.loss import LossConfig, RateConfig
+from zoo.models.deepmd.model import Outputs, dtype_of, initial_parameters, initial_statistics, outputs
+from zoo.typed import typed
+
+if TYPE_CHECKING:
+    from zoo.config import RecipeConfig
+
+State = dict[str, Any]
+Batch = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """How long, and towards what.
+
+    Attributes:
+        steps: length of the whole training, which learning rate and weights span, also when a run stops earlier.
+        loss: weights of energy, force and virial.
+        ema_decay: keep a running mean of the parameters with this decay, and evaluate with it; null: do not.
+        frozen: patterns of parameters that stay as they are, such as "descriptor/*" (names as `zoo.checkpoint show`).
+    """
+
+    steps: int
+    loss: LossConfig = LossConfig()
+    ema_decay: float | None = None
+    frozen: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps={self.steps}; it must be at least 1")
+        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
+            raise ValueError(f"ema_decay={self.ema_decay}; it must lie in (0, 1), or be null")
+
+
+class DeepmdRecipe:
+    """Trains a potential on energies, forces and virials.
+
+    A batch holds frames laid out as `zoo.data.deepmd.frames.laid_out` says, stacked along dimension 0.
+    The state is {"params", "statistics", "opt_state", "step", "rng"} and with a running mean "ema"; statistics never
+    change, and no numbers are drawn: `rng` stays as it is.
+    """
+
+    metrics = ("loss", "rmse_e", "rmse_f", "learning_rate")
+    needs_float64 = True
+    """Energies of many atoms are summed in float64, whatever the precision of the nets."""
+
+    def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
+        """Checks the configuration; makes no array and reads no file.
+
+        Raises:
+            UserError: an option is unknown or has a value that is not allowed.
+        """
+        self.name = config.name
+        self.data_dir = Path(data_dir)
+        self.given = potential(config.model, "recipe.model")
+        self.data_config = typed(DataConfig, config.data, "recipe.data")
+        self.rate = typed(RateConfig, config.optimizer, "recipe.optimizer")
+        self.training = typed(TrainingConfig, config.training, "recipe.training")
+        self.learning_rate = loss.learning_rate(self.rate, self.training.steps)
+        self.optimizer = optax.adam(self.learning_rate)
+        self._dataset: FrameDataset | None = None
+
+    def summary(self) -> str:
+        """The model in one line, with its number of parameters."""
+        data = self._open()
+        shapes = jax.eval_shape(lambda: initial_parameters(data.model, jax.random.key(0)))
+        count = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+        described = data.model.descriptor
+        sel = getattr(described, "sel", None)
+        seen = f"sel {list(sel) if isinstance(sel, tuple) else sel}, " if sel is not None else ""
+        return (
+            f"{described.type} potential for {', '.join(data.model.type_map)}: cutoff {data.model.rcut} A, {seen}"
+            f"{data.layout.num_slots} neighbour slots for {data.layout.num_atoms} atoms, {count:,} parameters"
+        )
+
+    def task(self, global_batch: int | None = None) -> Task:
+        """One training step on `global_batch` frames (by default the recipe's), for the engine to plan.
+
+        The shapes follow from the frames; where they are missing, from frames made for a rehearsal.
+        """
+        state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
+        batch = self.abstract_batch(global_batch or self.frames_per_step)
+        return Task(self.step, (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name)
+
+    @property
+    def frames_per_step(self) -> int:
+        data = self._open()
+        return self.data_config.frames_of(most_atoms((data.train,)))
+
+    def abstract_batch(self, global_batch: int) -> Batch:
+        layout, dtype = self._open().layout, dtype_of(self.given)
+        atoms, slots = layout.num_atoms, layout.num_slots
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+            "displacement": ((atoms, slots, 3), dtype),
+            "neighbours": ((atoms, slots), np.int32),
+            "real": ((atoms,), bool),
+            "energy": ((), np.float64),
+            "force": ((atoms, 3), np.float64),
+            "virial": ((3, 3), np.float64),
+            **{f"known_{label}": ((), np.float64) for label in loss.LABELS},
+        }
+        return {name: jax.ShapeDtypeStruct((global_batch, *shape), kind) for name, (shape, kind) in shapes.items()}
+
+    def initial_state(self, key: jax.Array) -> State:
+        """The state before the first step, from a PRNG key; pure, for jit."""
+        data = self._open()
+        params_key, rng = jax.random.split(key)
+        params = initial_parameters(data.model, params_key)
+        like = initial_statistics(data.model)
+        statistics = jax.tree.map(lambda value, empty: jnp.asarray(value, empty.dtype), data.statistics, like)
+        state = {
+            "params": params,
+            "statistics": statistics,
+            "opt_state": self.optimizer.init(params),
+            "step": jnp.zeros((), jnp.int32),
+            "rng": rng,
+        }
+        return {**state, "ema": params} if self.training.ema_decay is not None else state
+
+    def step(self, state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
+        """One step of training: the next state, and the metrics (scalars) of this batch before the update."""
+        rate = self.learning_rate(state["step"])
+        share = rate / self.rate.start_lr
+
+        def loss_of(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+            errors = loss.squares(self._outputs(self._thawed(params), state["statistics"], batch), batch)
+            return loss.batch_loss(self.training.loss, errors, batch, share), errors
+
+        (value, errors), grads = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
+        updates, opt_state = self.optimizer.update(grads, state["opt_state"], state["params"])
+        params = optax.apply_updates(state["params"], updates)
+        after = {**state, "params": params, "opt_state": opt_state, "step": state["step"] + 1}
+        decay = self.training.ema_decay
+        if decay is not None:
+            after["ema"] = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state["ema"], params)
+        return after, {"loss": value, **self._roots(errors, batch), "learning_rate": rate}
+
+    def _roots(self, errors: dict[str, jax.Array], batch: Batch) -> dict[str, jax.Array]:
+        """Root mean squares of this batch, of the labels that count; 0 where no frame has them."""
+        totals = loss.sums(errors, batch, jnp.ones_like(errors["energy"]))
+        return {
+            f"rmse_{label[0]}": jnp.sqrt(totals[f"square_{label}"] / jnp.maximum(totals[f"number_{label}"], 1))
+            for label in loss.LABELS
+            if label != "virial" or self.training.loss.uses(label)
+        }
+
+    def _outputs(self, params: Any, statistics: Any, batch: Batch) -> Outputs:
+        data = self._open()
+
+        def one(displacement: jax.Array, neighbours: jax.Array, real: jax.Array) -> Outputs:
+            return outputs(data.model, params, statistics, data.layout, displacement, neighbours, real)
+
+        return jax.vmap(one)(batch["displacement"], batch["neighbours"], batch["real"])
+
+    def _thawed(self, params: Any) -> Any:
+        """The parameters, those that are frozen without a gradient."""
+        patterns = list(self.training.frozen)
+        part = self.given.descriptor
+        patterns += [] if getattr(part, "trainable", True) else ["descriptor/*"]
+        patterns += [] if self.given.fitting_net.trainable else ["fitting/*"]
+        if not patterns:
+            return params
+
+        def keep(path: Any, leaf: jax.Array) -> jax.Array:
+            name = "/".join(str(entry.key) for entry in path)
+            return jax.lax.stop_gradient(leaf) if any(fnmatch.fnmatch(name, one) for one in patterns) else leaf
+
+        return jax.tree_util.tree_map_with_path(keep, params)
+
+    def evaluate(self, state: State, batch: Batch) -> dict[str, jax.Array]:
+        """Sums over the frames that count, for `figures`."""
+        params = state.get("ema", state["params"])
+        errors = loss.squares(self._outputs(params, state["statistics"], batch), batch)
+        share = self.learning_rate(state["step"]) / self.rate.start_lr
+        losses = loss.frame_losses(self.training.loss, errors, batch, share)
+        weight = batch["weight"]
+        return {"loss": jnp.sum(weight * losses), "count": jnp.sum(weight), **loss.sums(errors, batch, weight)}
+
+    def figures(self, totals: dict[str, float]) -> dict[str, float]:
+        """From the sums of `evaluate` over all batches to loss, rmse_e (eV/atom), rmse_f (eV/A), rmse_v (eV/atom)."""
+        return {"loss": totals["loss"] / totals["count"], **loss.root_mean_squares(totals)}
+
+    def dataset(self, rehearsal: bool = False) -> FrameDataset:
+        """Opens the frames; `announcement` is for the user to read, and empty where there is nothing to say.
+
+        Raises:
+            UserError: frames are missing or make no sense.
+        """
+        data = self._open()
+        if data.made_up and not rehearsal:
+            return open_dataset(self.data_config, self.given, self.data_dir, rehearsal=False)  # says what is missing
+        return data
+
+    def _open(self) -> FrameDataset:
+        if self._dataset is None:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                self._dataset = open_dataset(self.data_config, self.given, self.data_dir, rehearsal=True)
+            words = [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
+            if words:
+                told = "; ".join([self._dataset.announcement, *words] if self._dataset.announcement else words)
+                self._dataset = dataclasses.replace(self._dataset, announcement=told)
+        return self._dataset
+
+    def batches(
+        self, split: str, seed: int, start_step: int, global_batch: int, slice_of: tuple[int, int] = (0, 1)
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Batches of a split from `start_step` on; "train" never ends, "test" ends when enough was seen.
+
+        Args:
+            split: "train" or "test".
+            seed: fixes the order.
+            start_step: number of batches to leave out, at no cost.
+            global_batch: frames per batch over all processes.
+            slice_of: (index, count): this process' part; the parts of all processes, in order, make the batch of one.
+        """
+        found = self._open().batches(split, seed, start_step, global_batch, slice_of, self.data_config.readers)
+        most = self.data_config.test_batches
+        if split == "test" and most is not None:
+            return (batch for _, batch in zip(range(most), found))
+        return found
+
+

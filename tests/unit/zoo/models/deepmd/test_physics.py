@@ -1,0 +1,108 @@
+"""What any potential must obey, in float64: symmetries, periodic images, forces and virials as derivatives, smoothness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from flowaware_core import versions
+from zoo.models.deepmd.config import potential
+from zoo.models.deepmd.convert import Model
+from zoo.models.deepmd.evaluate import Evaluator
+from zoo.models.deepmd.model import initial_parameters, initial_statistics
+
+KINDS: dict[str, dict[str, Any]] = {
+    "se_e2_a": {"type": "se_e2_a", "sel": [60, 60], "neuron": [3, 6], "axis_neuron": 2, "exclude_types": [[0, 0]]},
+    "se_e2_r": {"type": "se_e2_r", "sel": [60, 60], "neuron": [3, 6], "type_one_side": True},
+    "se_atten_v2": {"type": "se_atten_v2", "sel": 120, "neuron": [3, 6], "axis_neuron": 2, "attn": 4, "attn_layer": 1},
+}
+CELL = np.asarray([[3.6, 0.0, 0.0], [0.7, 3.3, 0.0], [-0.4, 0.5, 3.9]])
+TYPES = np.asarray([0, 1, 1, 0, 1])
+
+
+def evaluator(kind: str) -> Evaluator:
+    section = {"type_map": ["A", "B"], "descriptor": {"rcut": 3.5, "rcut_smth": 1.0, **KINDS[kind]}}
+    config = potential({**section, "fitting_net": {"neuron": [5, 5]}}, "model")
+    with versions.enable_x64():
+        params = jax.jit(lambda: initial_parameters(config, jax.random.key(1)))()
+        statistics = initial_statistics(config)
+    statistics["bias"] = np.asarray([-1.0, 0.5])
+    return Evaluator(Model(config, params, statistics))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def potential_of(request: pytest.FixtureRequest) -> Evaluator:
+    return evaluator(request.param)
+
+
+@pytest.fixture(scope="module")
+def coord() -> np.ndarray:
+    fractional = np.asarray([[0.1, 0.1, 0.1], [0.5, 0.2, 0.2], [0.2, 0.6, 0.3], [0.6, 0.7, 0.7], [0.1, 0.3, 0.7]])
+    return fractional @ CELL
+
+
+def test_symmetries(potential_of: Evaluator, coord: np.ndarray) -> None:
+    base = potential_of(coord, TYPES, CELL)
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    turned = potential_of(coord @ rotation, TYPES, CELL @ rotation)
+    moved = potential_of(coord + np.asarray([1.3, -7.0, 0.2]), TYPES, CELL)
+    images = np.asarray([[0, 0, 0], [1, 0, -2], [0, 3, 0], [-1, -1, -1], [0, 0, 5]])
+    wrapped = potential_of(coord + images @ CELL, TYPES, CELL)
+    for other in (turned, moved, wrapped):
+        assert abs(other.energy - base.energy) < 1e-10
+    np.testing.assert_allclose(turned.force, base.force @ rotation, atol=1e-10)
+    np.testing.assert_allclose(turned.virial, rotation.T @ base.virial @ rotation, atol=1e-10)
+    np.testing.assert_allclose(wrapped.force, base.force, atol=1e-10)
+    order = np.asarray([3, 1, 4, 0, 2])
+    permuted = potential_of(coord[order], TYPES[order], CELL)
+    assert abs(permuted.energy - base.energy) < 1e-10
+    np.testing.assert_allclose(permuted.force, base.force[order], atol=1e-10)
+    np.testing.assert_allclose(permuted.atom_energy, base.atom_energy[order], atol=1e-10)
+    np.testing.assert_allclose(base.force.sum(axis=0), 0, atol=1e-10)
+    np.testing.assert_allclose(base.virial, base.virial.T, atol=1e-10)
+
+
+def test_forces_and_virial_are_derivatives(potential_of: Evaluator, coord: np.ndarray) -> None:
+    base = potential_of(coord, TYPES, CELL)
+    step = 1e-4
+    for atom, axis in ((0, 0), (2, 1), (3, 2)):
+        shift = np.zeros_like(coord)
+        shift[atom, axis] = step
+        up, down = (potential_of(coord + sign * shift, TYPES, CELL).energy for sign in (1, -1))
+        np.testing.assert_allclose(base.force[atom, axis], -(up - down) / (2 * step), rtol=1e-6, atol=1e-7)
+    for a, b in ((0, 0), (1, 2)):
+        strain = np.zeros((3, 3))
+        strain[a, b] = step
+        up, down = (
+            potential_of(coord @ (np.eye(3) + s * strain), TYPES, CELL @ (np.eye(3) + s * strain)).energy for s in (1, -1)
+        )
+        np.testing.assert_allclose(base.virial[a, b], -(up - down) / (2 * step), rtol=1e-6, atol=1e-7)
+
+
+def test_a_small_cell_is_its_supercell(potential_of: Evaluator, coord: np.ndarray) -> None:
+    base = potential_of(coord, TYPES, CELL)
+    twice = potential_of(np.concatenate([coord, coord + CELL[0]]), np.tile(TYPES, 2), CELL * [[2], [1], [1]])
+    assert abs(twice.energy - 2 * base.energy) < 1e-10
+    np.testing.assert_allclose(twice.force, np.tile(base.force, (2, 1)), atol=1e-10)
+    np.testing.assert_allclose(twice.virial, 2 * base.virial, atol=1e-10)
+
+
+def test_a_pair_leaves_smoothly(potential_of: Evaluator) -> None:
+    def pair(distance: float) -> Any:
+        return potential_of(np.asarray([[0.0, 0, 0], [distance, 0, 0]]), np.asarray([1, 1]), None)
+
+    apart, alone = pair(20.0), potential_of(np.zeros((1, 3)), np.asarray([1]), None)
+    assert abs(apart.energy - 2 * alone.energy) < 1e-12 and not apart.force.any()
+    near = pair(3.5 - 1e-4)
+    assert abs(near.energy - apart.energy) < 1e-8 and np.abs(near.force).max() < 1e-5
+    assert np.isfinite(pair(3.5).force).all() and abs(pair(3.5).energy - apart.energy) < 1e-12
+
+
+def test_atoms_that_are_not_there_change_nothing(coord: np.ndarray) -> None:
+    potential = evaluator("se_e2_a")
+    base = potential(coord, TYPES, CELL)
+    more = potential(np.concatenate([coord, np.full((2, 3), 9.9)]), np.append(TYPES, [-1, -1]), CELL)
+    assert more.energy == base.energy and not more.force[5:].any() and not more.atom_energy[5:].any()

@@ -1,0 +1,1 @@
+"""Atoms in motion: neighbours, integrators, thermostats, relaxation."""

@@ -1,0 +1,111 @@
+"""A potential on frames as people have them: atoms in any order, any cell, one frame after the other.
+
+Sorts atoms by type, finds neighbours on the host, and compiles once per composition; slots grow when a frame needs more.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flowaware_core import versions
+from zoo.md import neighbours
+from zoo.md.cells import EVERYWHERE, NOWHERE, Periodic
+from zoo.models.deepmd.config import Potential, SeAtten, parts
+from zoo.models.deepmd.convert import Model
+from zoo.models.deepmd.layout import Layout
+from zoo.models.deepmd.model import Outputs, displacements, outputs, sorted_by_type
+
+SPARE = 4
+"""Slots are made in steps of so many per type, so that another frame rarely needs a new program."""
+
+
+def limits(config: Potential) -> tuple[int, ...] | int | None:
+    """The most neighbours that the model looks at: per type, or of all types together; None where parts differ."""
+    found = [part.sel for part in parts(config.descriptor)]
+    if len(found) > 1:
+        return None
+    return found[0] if isinstance(parts(config.descriptor)[0], SeAtten) else tuple(found[0])
+
+
+def too_many(config: Potential, most: tuple[int, ...]) -> bool:
+    """Whether some atom may have more neighbours than the model looks at."""
+    limit = limits(config)
+    if limit is None:
+        return False
+    return sum(most) > limit if isinstance(limit, int) else any(a > b for a, b in zip(most, limit, strict=True))
+
+
+class Evaluator:
+    """Energy, force, virial and energies of atoms of frames, one at a time."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._slots: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._warned = False
+
+    def __call__(
+        self, coord_N3: np.ndarray, types_N: np.ndarray, cell_33: np.ndarray | None, periodic: Periodic | None = None
+    ) -> Outputs:
+        """Evaluates one frame; numpy arrays in the caller's order of atoms.
+
+        Args:
+            coord_N3: positions in angstrom, inside the cell or not.
+            types_N: numbers in the model's type_map; -1 for an atom that is not there.
+            cell_33: cell vectors as rows; None for none.
+            periodic: along which of them the frame repeats; by default all, or none without a cell.
+
+        Raises:
+            ValueError: positions or cell make no sense.
+        """
+        config = self.model.config
+        if periodic is None:
+            periodic = NOWHERE if cell_33 is None else EVERYWHERE
+        here = np.flatnonzero(np.asarray(types_N) >= 0)
+        order, counts = sorted_by_type(np.asarray(types_N)[here], config.num_types)
+        order = here[order]
+        coord, types = np.asarray(coord_N3, np.float64)[order], np.asarray(types_N)[order]
+        found = neighbours.pairs(coord, cell_33, periodic, types, config.num_types, config.rcut)
+        layout = self._layout(counts, found.most())
+        table = neighbours.table(found, layout.slots, limits(config))
+        cell = np.zeros((3, 3)) if cell_33 is None else np.asarray(cell_33, np.float64)
+        with versions.enable_x64():
+            result = jax.device_get(
+                compiled(config, layout)(
+                    self.model.params, self.model.statistics, coord, cell, table.neighbour, table.image
+                )
+            )
+        return _unsorted(result, order, len(types_N))
+
+    def _layout(self, counts: tuple[int, ...], most: tuple[int, ...]) -> Layout:
+        config = self.model.config
+        if too_many(config, most) and not self._warned:
+            self._warned = True
+            warnings.warn(f"atoms have up to {list(most)} neighbours, more than sel; the nearest count", stacklevel=3)
+        before = self._slots.get(counts, (0,) * len(counts))
+        slots = tuple(max(a, -(-b // SPARE) * SPARE) for a, b in zip(before, most, strict=True))
+        self._slots[counts] = slots
+        return Layout(counts, slots)
+
+
+@functools.lru_cache(maxsize=64)
+def compiled(config: Potential, layout: Layout) -> Any:
+    """The compiled `outputs` of one composition; call it with 64-bit types switched on."""
+
+    def run(params: Any, statistics: Any, coord: Any, cell: Any, neighbour: Any, image: Any) -> Outputs:
+        displacement = displacements(coord, cell, neighbour, image)
+        return outputs(config, params, statistics, layout, displacement, neighbour, jnp.ones(layout.num_atoms, bool))
+
+    return jax.jit(run)
+
+
+def _unsorted(result: Outputs, order: np.ndarray, count: int) -> Outputs:
+    force, each = np.zeros((count, 3)), np.zeros(count)
+    force[order] = result.force
+    each[order] = result.atom_energy
+    return Outputs(result.energy, force, result.virial, each)

@@ -1,0 +1,47 @@
+"""From descriptors to energies of atoms: one net per type, or one for all types that knows them by their embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from zoo.models.deepmd.config import Potential
+from zoo.models.deepmd.layout import Layout
+from zoo.models.deepmd.networks import fitting_network, fitting_parameters
+
+
+def parameters(config: Potential, width: int, key: jax.Array, dtype: Any) -> Any:
+    """Random nets {"T": net} for descriptors of length `width`; the one net of mixed types is called "0"."""
+    fit = config.fitting_net
+    count = 1 if config.mixed_types else config.num_types
+    return {
+        str(index): fitting_parameters(jax.random.fold_in(key, index), width, fit.neuron, fit.resnet_dt, dtype)
+        for index in range(count)
+    }
+
+
+def energies(config: Potential, params: Any, bias_T: jax.Array, layout: Layout, descriptor_ND: jax.Array) -> jax.Array:
+    """Energy [N] in eV of every atom, float64 where JAX has it."""
+    act = config.fitting_net.activation_function
+
+    # Of types with a given energy of the isolated atom, what the net gives for an empty environment is taken off.
+    given = [value is not None for value in config.fitting_net.atom_ener] or [False] * config.num_types
+    vacuum_N = np.asarray(given, float)[layout.types]
+
+    def net(name: str, inside_nD: jax.Array, part: slice = slice(None)) -> jax.Array:
+        out = fitting_network(params[name], inside_nD, act)[:, 0]
+        if vacuum_N[part].any():
+            empty = fitting_network(params[name], jnp.zeros_like(inside_nD[:1]), act)[:, 0]
+            out = out - empty * vacuum_N[part].astype(out.dtype)
+        return out
+
+    if config.mixed_types:
+        found = net("0", descriptor_ND)
+    else:
+        found = jnp.concatenate([net(str(kind), descriptor_ND[part], part) for kind, part in enumerate(layout.atom_sections)])
+    wide = jnp.result_type(float)  # float64 with 64-bit types switched on
+    counted = np.asarray([float(kind not in config.atom_exclude_types) for kind in range(config.num_types)])
+    return (found.astype(wide) + bias_T.astype(wide)[layout.types]) * counted[layout.types]

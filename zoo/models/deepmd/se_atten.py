@@ -1,0 +1,169 @@
+"""The descriptor se_atten (DPA-1): neighbours embedded with their types, then attending to each other.
+
+Reference: D. Zhang et al., DPA-1: Pretraining of Attention-based Deep Potential Model, arXiv 2208.08236.
+Dimensions: N atoms, S slots, Z = S + 1 with a last slot that stands for all neighbours that `sel` allows and the layout
+does not store (its weight says how many), A = 4 row components, M = neuron[-1], K = axis_neuron, T types, E = tebd_dim,
+H = attn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from zoo.models.deepmd.config import SeAtten
+from zoo.models.deepmd.environment import near, normalised, switch
+from zoo.models.deepmd.layout import Layout, excluded
+from zoo.models.deepmd.networks import embedding_parameters, layer_parameters, network
+
+SHIFT = 20.0
+"""Smooth attention fades a neighbour's score to -SHIFT as it leaves."""
+
+TINY = 1e-12
+"""Shortest length that a vector is divided by."""
+
+
+def width(config: SeAtten) -> int:
+    """Length of an atom's descriptor."""
+    return config.neuron[-1] * config.axis_neuron + (config.tebd_dim if config.concat_output_tebd else 0)
+
+
+def parameters(config: SeAtten, num_types: int, key: jax.Array, dtype: Any) -> Any:
+    """Random {"embedding", "types", "attention": {"0": ...}} and, in strip mode, "strip"."""
+    keys = jax.random.split(key, 4)
+    sides = config.tebd_dim * (1 if config.type_one_side else 2)
+    strip = config.tebd_input_mode == "strip"
+    types = embedding_parameters(keys[0], num_types, (config.tebd_dim,), False, dtype)
+    if not config.use_tebd_bias:
+        del types["0"]["b"]
+    inside = 1 if strip else 1 + sides
+    found = {
+        "types": types,
+        "embedding": embedding_parameters(keys[1], inside, config.neuron, config.resnet_dt, dtype),
+        "attention": {
+            str(index): attention_parameters(config, jax.random.fold_in(keys[2], index), dtype)
+            for index in range(config.attn_layer)
+        },
+    }
+    if strip:
+        found["strip"] = embedding_parameters(keys[3], sides, config.neuron, config.resnet_dt, dtype)
+    return found
+
+
+def attention_parameters(config: SeAtten, key: jax.Array, dtype: Any) -> Any:
+    into, out = jax.random.split(key)
+    wide = config.neuron[-1]
+    norm = {"w": jnp.ones(wide, dtype), "b": jnp.zeros(wide, dtype)}
+    return {
+        "in": layer_parameters(into, wide, 3 * config.attn, False, dtype),
+        "out": layer_parameters(out, config.attn, wide, False, dtype),
+        "norm": norm,
+    }
+
+
+def descriptor(
+    config: SeAtten, params: Any, statistics: Any, layout: Layout, displacement_NS3: jax.Array, present_NS: jax.Array
+) -> jax.Array:
+    """The descriptor [N, M * K (+ E)] of every atom."""
+    types, count = layout.types, len(layout.counts)
+    rows_NSA, empty_TA = normalised(config, statistics, layout, displacement_NS3, present_NS)
+    near_NS = near(displacement_NS3, present_NS, config.rcut) & ~excluded(config.exclude_types, layout)
+    switch_NS = switch(displacement_NS3, near_NS, config.rcut_smth, config.rcut)
+    near_NZ = jnp.pad(near_NS, ((0, 0), (0, 1)))
+    switch_NZ = jnp.pad(switch_NS, ((0, 0), (0, 1)))
+    rows_NZA = jnp.concatenate([rows_NSA, empty_TA[types][:, None]], axis=1)
+    assert isinstance(config.sel, int)
+    weight_Z = np.concatenate([np.ones(layout.num_slots), [config.sel - layout.num_slots]]).astype(rows_NSA.dtype)
+    tebd_TE = network(params["types"], jnp.eye(count, dtype=rows_NSA.dtype), "linear")
+    embedded_NZM = embedded(config, params, layout, tebd_TE, rows_NZA[..., :1], switch_NZ, near_NZ)
+    direction_NZ3 = unit(rows_NZA[..., 1:])
+    for index in range(config.attn_layer):
+        layer = params["attention"][str(index)]
+        embedded_NZM = attention(config, layer, embedded_NZM, direction_NZ3, switch_NZ, near_NZ, weight_Z)
+    moments_NAM = jnp.einsum("nza,nzm->nam", rows_NZA * weight_Z[:, None], embedded_NZM) / config.sel
+    product_NMK = jnp.einsum("nam,nak->nmk", moments_NAM, moments_NAM[..., : config.axis_neuron])
+    found = product_NMK.reshape(product_NMK.shape[0], -1)
+    return jnp.concatenate([found, tebd_TE[types]], axis=-1) if config.concat_output_tebd else found
+
+
+def embedded(
+    config: SeAtten,
+    params: Any,
+    layout: Layout,
+    tebd_TE: jax.Array,
+    radial_NZ1: jax.Array,
+    switch_NZ: jax.Array,
+    near_NZ: jax.Array,
+) -> jax.Array:
+    """The embedding [N, Z, M] of distances and types; a slot without a neighbour has the embedding 0 for a type."""
+    act = config.activation_function
+    types, count = layout.types, len(layout.counts)
+    kinds_Z = np.append(layout.slot_types, count)
+    padded_UE = jnp.pad(tebd_TE, ((0, 1), (0, 0)))
+    if config.tebd_input_mode == "strip":
+        sides = [padded_UE[None, :, :].repeat(count, axis=0)]
+        if not config.type_one_side:
+            sides.append(tebd_TE[:, None, :].repeat(count + 1, axis=1))
+        factor_TUM = network(params["strip"], jnp.concatenate(sides, axis=-1), act)
+        factor_NZM = factor_TUM[types][:, kinds_Z]
+        empty_N1M = factor_TUM[types][:, -1:]
+        factor_NZM = jnp.where(near_NZ[..., None], factor_NZM, empty_N1M)
+        if config.smooth_type_embedding:
+            factor_NZM = factor_NZM * switch_NZ[..., None]
+        radial_NZM = network(params["embedding"], radial_NZ1, act)
+        return radial_NZM * factor_NZM + radial_NZM
+    inputs = [radial_NZ1, jnp.where(near_NZ[..., None], padded_UE[kinds_Z][None], 0.0)]
+    if not config.type_one_side:
+        inputs.append(jnp.broadcast_to(tebd_TE[types][:, None], (*near_NZ.shape, config.tebd_dim)))
+    return network(params["embedding"], jnp.concatenate(inputs, axis=-1), act)
+
+
+def attention(
+    config: SeAtten,
+    layer: Any,
+    embedded_NZM: jax.Array,
+    direction_NZ3: jax.Array,
+    switch_NZ: jax.Array,
+    near_NZ: jax.Array,
+    weight_Z: np.ndarray,
+) -> jax.Array:
+    """One layer of attention between the neighbours of an atom, with its residual and layer norm: [N, Z, M]."""
+    query, key, value = jnp.split(embedded_NZM @ layer["in"]["w"] + layer["in"]["b"], 3, axis=-1)
+    if config.normalize:
+        query, key, value = unit(query), unit(key), unit(value)
+    scale = config.temperature if config.temperature is not None else (config.attn * config.scaling_factor) ** -0.5
+    score_NZZ = jnp.einsum("nih,njh->nij", query * scale, key)
+    if config.smooth_type_embedding:
+        fade_NZZ = switch_NZ[:, :, None] * switch_NZ[:, None, :]
+        score_NZZ = (score_NZZ + SHIFT) * fade_NZZ - SHIFT
+        power_NZZ = jnp.exp(score_NZZ - jnp.max(score_NZZ, axis=-1, keepdims=True))
+        # Slots without a neighbour count in the sum: that is how the model was defined.
+        share_NZZ = power_NZZ * fade_NZZ / jnp.sum(power_NZZ * weight_Z, axis=-1, keepdims=True)
+    else:
+        score_NZZ = jnp.where(near_NZ[:, None, :], score_NZZ, -jnp.inf)
+        highest = jnp.max(score_NZZ, axis=-1, keepdims=True)
+        power_NZZ = jnp.exp(score_NZZ - jnp.where(jnp.isfinite(highest), highest, 0.0))
+        share_NZZ = power_NZZ / jnp.maximum(jnp.sum(power_NZZ, axis=-1, keepdims=True), TINY)
+        share_NZZ = jnp.where(near_NZ[:, :, None], share_NZZ, 0.0)
+    if config.attn_dotr:
+        share_NZZ = share_NZZ * jnp.einsum("nix,njx->nij", direction_NZ3, direction_NZ3)
+    mixed_NZH = jnp.einsum("nij,njh->nih", share_NZZ, value)
+    out_NZM = embedded_NZM + mixed_NZH @ layer["out"]["w"] + layer["out"]["b"]
+    return layer_norm(layer["norm"], out_NZM, config.ln_eps)
+
+
+def layer_norm(layer: Any, x: jax.Array, epsilon: float) -> jax.Array:
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(centred**2, axis=-1, keepdims=True)
+    return centred / jnp.sqrt(variance + epsilon) * layer["w"] + layer["b"]
+
+
+def unit(vector: jax.Array) -> jax.Array:
+    """The vector over its length; 0, with derivative 0, where it is 0."""
+    square = jnp.sum(vector**2, axis=-1, keepdims=True)
+    something = square > 0
+    length = jnp.sqrt(jnp.where(something, square, 1.0))
+    return jnp.where(something, vector / jnp.maximum(length, TINY), 0.0)

@@ -1,0 +1,50 @@
+"""The descriptor se_e2_r (DeepPot-SE without angles): the mean embedding of the neighbours' distances, times 1/5.
+
+Dimensions as in `se_e2_a`, with A = 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from zoo.models.deepmd.config import SeR
+from zoo.models.deepmd.environment import normalised
+from zoo.models.deepmd.layout import Layout
+from zoo.models.deepmd.networks import embedding_parameters, network
+from zoo.models.deepmd.se_e2_a import net_names
+
+SCALE = 1 / 5
+
+
+def width(config: SeR) -> int:
+    """Length of an atom's descriptor."""
+    return config.neuron[-1]
+
+
+def parameters(config: SeR, num_types: int, key: jax.Array, dtype: Any) -> Any:
+    """Random embedding nets, named as those of se_e2_a."""
+    return {
+        name: embedding_parameters(jax.random.fold_in(key, index), 1, config.neuron, config.resnet_dt, dtype)
+        for index, name in enumerate(net_names(config, num_types))
+    }
+
+
+def descriptor(
+    config: SeR, params: Any, statistics: Any, layout: Layout, displacement_NS3: jax.Array, present_NS: jax.Array
+) -> jax.Array:
+    """The descriptor [N, M] of every atom."""
+    rows_NSA, empty_TA = normalised(config, statistics, layout, displacement_NS3, present_NS, radial=True)
+    assert isinstance(config.sel, tuple)
+    total_NM: Any = 0.0
+    for neighbour, section in enumerate(layout.slot_sections):
+        spare = config.sel[neighbour] - layout.slots[neighbour]
+        found = []
+        for centre, part in enumerate(layout.atom_sections):
+            net = params[str(neighbour) if config.type_one_side else f"{centre}-{neighbour}"]
+            seen_nM = jnp.sum(network(net, rows_NSA[part, section], config.activation_function), axis=1)
+            found.append(seen_nM + spare * network(net, empty_TA[centre], config.activation_function))
+        total_NM += jnp.concatenate(found)
+    return total_NM * (SCALE / sum(config.sel))
