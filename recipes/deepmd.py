@@ -16,8 +16,10 @@ import optax
 
 from flowaware_core.task import Task
 from zoo.data.deepmd.dataset import DataConfig, FrameDataset, most_atoms, open_dataset
-from zoo.models.deepmd import loss
+from zoo.models.deepmd import convert, loss
 from zoo.models.deepmd.config import potential
+from zoo.models.deepmd.convert import Model
+from zoo.models.deepmd.lcurve import Lcurve
 from zoo.models.deepmd.loss import LossConfig, RateConfig
 from zoo.models.deepmd.model import Outputs, dtype_of, initial_parameters, initial_statistics, outputs
 from zoo.typed import typed
@@ -38,12 +40,14 @@ class TrainingConfig:
         loss: weights of energy, force and virial.
         ema_decay: keep a running mean of the parameters with this decay, and evaluate with it; null: do not.
         frozen: patterns of parameters that stay as they are, such as "descriptor/*" (names as `zoo.checkpoint show`).
+        lcurve: name of the file in run_dir with the learning curve in deepmd-kit's format.
     """
 
     steps: int
     loss: LossConfig = LossConfig()
     ema_decay: float | None = None
     frozen: tuple[str, ...] = ()
+    lcurve: str = "lcurve.out"
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -199,6 +203,21 @@ class DeepmdRecipe:
     def figures(self, totals: dict[str, float]) -> dict[str, float]:
         """From the sums of `evaluate` over all batches to loss, rmse_e (eV/atom), rmse_f (eV/A), rmse_v (eV/atom)."""
         return {"loss": totals["loss"] / totals["count"], **loss.root_mean_squares(totals)}
+
+    def listener(self, folder: Path, start: int) -> Lcurve:
+        """Writes the learning curve in deepmd-kit's format, going on after step `start`."""
+        labels = tuple(label for label in loss.LABELS if label != "virial" or self.training.loss.uses(label))
+        return Lcurve(folder / Path(self.training.lcurve).name, start, labels)
+
+    def export(self, state: State, folder: Path) -> str:
+        """Writes the trained model to model.dp, which deepmd-kit reads too; says where it is.
+
+        Args:
+            state: "params", "statistics" and, where there is one, "ema" as numpy arrays.
+        """
+        model = Model(self._open().model, state.get("ema", state["params"]), state["statistics"])
+        convert.write(folder / "model.dp", model)
+        return f"the potential is in {folder / 'model.dp'}"
 
     def dataset(self, rehearsal: bool = False) -> FrameDataset:
         """Opens the frames; `announcement` is for the user to read, and empty where there is nothing to say.

@@ -11,6 +11,7 @@ from zoo.errors import UserError
 # name -> "module:attribute"; the name is the folder below zoo/models.
 MODELS = {
     "bert": "zoo.models.bert.model:Bert",
+    "deepmd": "zoo.models.deepmd.model:outputs",
     "pnasnet": "zoo.models.pnasnet.model:PNASNet",
     "resnet": "zoo.models.resnet.model:ResNet",
     "t5": "zoo.models.t5.model:T5",

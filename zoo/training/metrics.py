@@ -23,6 +23,14 @@ class Screen(Protocol):
     def close(self) -> None: ...
 
 
+class Listener(Protocol):
+    """Writes a file of a recipe's own beside metrics.jsonl."""
+
+    def training(self, step: int, numbers: Numbers) -> None: ...
+    def evaluation(self, step: int, numbers: Numbers) -> None: ...
+    def close(self) -> None: ...
+
+
 class Journal:
     """Writes every number of a run, as long as the `with` block lasts; on processes that do not write it does nothing.
 
@@ -30,7 +38,15 @@ class Journal:
     because JSON knows no NaN, and its name is listed under `nonfinite`.
     """
 
-    def __init__(self, folder: RunFolder, screen: Screen, facts: Mapping[str, Any], start: int, log_every: int) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        screen: Screen,
+        facts: Mapping[str, Any],
+        start: int,
+        log_every: int,
+        listener: Listener | None = None,
+    ) -> None:
         """
         Args:
             folder: the run's folder.
@@ -38,12 +54,14 @@ class Journal:
             facts: what holds for every line: the level of truth, the global batch.
             start: the step that the run goes on after; later lines of an interrupted run are dropped.
             log_every: steps between two lines of the training split; the first and the last step always have one.
+            listener: gets the same numbers, for a file of the recipe's own; only on the process that writes.
         """
         self._screen = screen
         self._facts = dict(facts)
         self._log_every = log_every
         self._stream = None
         self._events = None
+        self._listener = listener
         if folder.writes:
             from tensorboardX import SummaryWriter  # here: it is slow to import and only one process needs it
 
@@ -61,10 +79,14 @@ class Journal:
             self._stream.close()
         if self._events is not None:
             self._events.close()
+        if self._listener is not None:
+            self._listener.close()
 
     def training(self, step: int, numbers: Numbers, last: bool = False) -> None:
         """One training step; `last` forces the line."""
         self._screen.step(step, numbers)
+        if self._listener is not None:
+            self._listener.training(step, numbers)
         if last or step == 1 or step % self._log_every == 0:
             self._write(step, "train", numbers)
 
@@ -73,6 +95,8 @@ class Journal:
             f"step {step}  {split}  " + "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         )
         self._write(step, split, numbers)
+        if self._listener is not None:
+            self._listener.evaluation(step, numbers)
 
     def _write(self, step: int, split: str, numbers: Numbers) -> None:
         if self._stream is None or self._events is None:
