@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,14 @@ import numpy as np
 import optax
 
 from flowaware_core.task import Task
+from zoo.data.deepmd import systems
+from zoo.data.deepmd.bias import refitted
 from zoo.data.deepmd.dataset import DataConfig, FrameDataset, most_atoms, open_dataset
-from zoo.models.deepmd import convert, loss
-from zoo.models.deepmd.config import potential
+from zoo.errors import UserError
+from zoo.models.deepmd import convert, deviation, loss, report
+from zoo.models.deepmd.config import potential, unlike
 from zoo.models.deepmd.convert import Model
+from zoo.models.deepmd.evaluate import Evaluator
 from zoo.models.deepmd.lcurve import Lcurve
 from zoo.models.deepmd.loss import LossConfig, RateConfig
 from zoo.models.deepmd.model import Outputs, dtype_of, initial_parameters, initial_statistics, outputs
@@ -202,7 +206,8 @@ class DeepmdRecipe:
 
     def figures(self, totals: dict[str, float]) -> dict[str, float]:
         """From the sums of `evaluate` over all batches to loss, rmse_e (eV/atom), rmse_f (eV/A), rmse_v (eV/atom)."""
-        return {"loss": totals["loss"] / totals["count"], **loss.root_mean_squares(totals)}
+        found = loss.root_mean_squares(totals)
+        return {"loss": totals["loss"] / totals["count"], **found, "examples": totals["count"]}
 
     def listener(self, folder: Path, start: int) -> Lcurve:
         """Writes the learning curve in deepmd-kit's format, going on after step `start`."""
@@ -218,6 +223,53 @@ class DeepmdRecipe:
         model = Model(self._open().model, state.get("ema", state["params"]), state["statistics"])
         convert.write(folder / "model.dp", model)
         return f"the potential is in {folder / 'model.dp'}"
+
+    def predict(self, words: Mapping[str, str], run_dir: Path, say: Callable[[str], None]) -> None:
+        """Holds models against labelled frames: errors, detail files and plots; for several models their deviation.
+
+        Args:
+            words: input, output, model and most of `zoo.predict`.
+            run_dir: where model.dp of a training lies.
+            say: prints a line.
+
+        Raises:
+            UserError: models or frames are missing or make no sense.
+        """
+        if "input" not in words:
+            raise UserError("input= is missing; name folders or files of frames, such as input=water/data_3")
+        most = words.get("most")
+        if most is not None and (not most.isdigit() or int(most) < 1):
+            raise UserError(f"most={most}; it must be a whole number of at least 1")
+        output = Path(words.get("output", "predictions"))
+        files = [Path(name) for name in words.get("model", "").split(",") if name] or [run_dir / "model.dp"]
+        models = [convert.read(file) for file in files]
+        found = systems.read(words["input"].split(","), models[0].config.type_map)
+        if len(models) > 1:
+            rows = deviation.deviations(deviation.stacked(models), found)
+            deviation.write(output / "model_devi.out", range(len(rows)), rows)
+            return say(f"written {output / 'model_devi.out'}")
+        evaluate = Evaluator(models[0])
+        parts = []
+        for number, system in enumerate(found):
+            parts.append(report.compare(evaluate, system, None if most is None else int(most)))
+            report.write_details(parts[-1], output / f"detail.{number:03d}")
+            say(report.text(parts[-1]))
+        whole = report.together(parts)
+        if len(parts) > 1:
+            say(report.text(whole))
+        say(f"written {report.plot(whole, output / 'parity.png')} and, beside it, detail.*.out")
+
+    def read(self, file: Path) -> dict[str, Any]:
+        """The parameters and statistics of a .dp or .yaml model to go on from, its energies per type fitted to these frames.
+
+        Raises:
+            UserError: the file cannot be read, or its model is another than this recipe's.
+        """
+        data = self._open()
+        model = convert.read(file)
+        if difference := unlike(model.config, data.model):
+            raise UserError(f"init_from={file}: its model is another than the recipe's: {difference}")
+        return {"params": model.params, "statistics": refitted(model, data.train)}
 
     def dataset(self, rehearsal: bool = False) -> FrameDataset:
         """Opens the frames; `announcement` is for the user to read, and empty where there is nothing to say.
@@ -258,5 +310,3 @@ class DeepmdRecipe:
         if split == "test" and most is not None:
             return (batch for _, batch in zip(range(most), found))
         return found
-
-

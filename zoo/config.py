@@ -17,7 +17,7 @@ from zoo.paths import conf_dir
 from zoo.typed import nearest, typed
 
 GROUPS = ("recipe", "cluster")
-PATHS = ("run_dir", "data_dir", "init_from", "resume", "strategy", "conf_dir")  # strategy may name a file
+PATHS = ("run_dir", "data_dir", "init_from", "resume", "strategy", "conf_dir", "input_json")  # strategy may name a file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +99,11 @@ def compose(overrides: list[str]) -> Config:
     paths, rest = split_paths(overrides)
     folders = [conf_dir(), *(Path(path) for path in [paths.pop("conf_dir", None)] if path is not None)]
     require_choices(rest, folders)
+    input_json = paths.pop("input_json", None)
+    if input_json is not None:
+        from zoo.models.deepmd.input_json import overrides as of_file  # here: only potentials have such a file
+
+        rest = [*words_of(of_file(Path(input_json))), *rest]
     tree = composed(rest, folders)
     tree.update(paths)
     tree["recipe"]["target"] = tree["recipe"].pop("_target_", None)
@@ -187,6 +192,28 @@ def composed(overrides: list[str], folders: list[Path]) -> dict[str, Any]:
 def quoted(text: str) -> str:
     """A string in Hydra's grammar."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def words_of(tree: dict[str, Any], path: str = "") -> list[str]:
+    """A tree as overrides, one for each value that is no section."""
+    words = []
+    for key, value in tree.items():
+        inside = f"{path}.{key}" if path else str(key)
+        words += words_of(value, inside) if isinstance(value, dict) and value else [f"{inside}={written(value)}"]
+    return words
+
+
+def written(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{written(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(written(part) for part in value) + "]"
+    if isinstance(value, str):
+        return quoted(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
 
 
 def first_line(error: BaseException) -> str:

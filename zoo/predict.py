@@ -2,6 +2,9 @@
 
 input is JSON lines, CSV, TSV or Parquet, output JSON lines. task= chooses where a model can do several things; batch= is the number
 of records at a time. The same command goes on where it stopped.
+
+For potentials input names folders or files of frames, separated by commas, and output a folder; model= names .dp or .yaml files in
+place of the one in run_dir (several give their deviation), and most= limits the frames of each system.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ def main(argv: list[str]) -> int:
         rest.append("cluster=local")
     config = compose(rest)
     recipe = load(config.recipe, config.data_dir)
+    if hasattr(recipe, "predict"):  # what it takes are no records: frames of atoms, say
+        recipe.predict(own, config.run_dir, lambda line: print(line, flush=True))
+        return DONE
     if not hasattr(recipe, "predictor"):
         raise UserError(f"recipe={recipe.name} has no predictions")
     for name in ("input", "output"):
@@ -57,7 +63,7 @@ def own_words(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     rest = []
     for word in argv:
         key, _, value = word.partition("=")
-        if key in ("input", "output", "task", "batch") and value:
+        if key in ("input", "output", "task", "batch", "model", "most") and value:
             own[key] = value
         else:
             rest.append(word)

@@ -58,7 +58,9 @@ def randomise(data: dict, rng: np.random.Generator, num_types: int) -> None:
         std[..., 1:] = std[..., 1:2]
         part["@variables"]["davg"] = np.broadcast_to(mean, shape).copy()
         part["@variables"]["dstd"] = np.broadcast_to(std, shape).copy()
-    data["fitting"]["@variables"]["bias_atom_e"] = rng.normal(size=np.shape(data["fitting"]["@variables"]["bias_atom_e"]))
+    data["fitting"]["@variables"]["bias_atom_e"] = rng.normal(
+        size=np.shape(data["fitting"]["@variables"]["bias_atom_e"])
+    )
 
 
 def frame(rng: np.random.Generator, num_types: int, length: float, atoms: int) -> tuple[np.ndarray, ...]:

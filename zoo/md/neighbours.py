@@ -57,7 +57,12 @@ class Table:
 
 
 def pairs(
-    coord_N3: np.ndarray, cell_33: np.ndarray | None, periodic: Periodic, types_N: np.ndarray, num_types: int, rcut: float
+    coord_N3: np.ndarray,
+    cell_33: np.ndarray | None,
+    periodic: Periodic,
+    types_N: np.ndarray,
+    num_types: int,
+    rcut: float,
 ) -> Pairs:
     """Finds all pairs.
 

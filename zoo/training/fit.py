@@ -53,9 +53,12 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
     periods = loop.Periods(job.steps, config.eval_every, config.checkpoint_every, examples)
     said = {"level": job.level, "global_batch": examples}
     shows = screen(start, job.steps, folder.writes)
+    listener = job.recipe.listener(folder.path, start) if folder.writes and hasattr(job.recipe, "listener") else None
     try:
-        with Journal(folder, shows, said, start, config.log_every) as journal:
-            _, ending, last = loop.run(initial, start, globally(local, batch_shardings, rows), deeds, periods, journal)
+        with Journal(folder, shows, said, start, config.log_every, listener) as journal:
+            final, ending, last = loop.run(
+                initial, start, globally(local, batch_shardings, rows), deeds, periods, journal
+            )
     except loop.NotFinite as bad:
         checkpoints.wait()
         raise UserError(last_good(bad, checkpoints)) from None
@@ -63,6 +66,10 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
     if ending is loop.Ending.STOPPED:
         saved = folder.checkpoints / str(last)
         raise Stopped(f"step {last} of {job.steps} is saved in {saved}; the same command goes on from there")
+    if hasattr(job.recipe, "export"):
+        whole = state.gathered(final)
+        if folder.writes:
+            job.say(job.recipe.export(whole, folder.path))
     job.say(f"finished {job.steps} steps; the last checkpoint is {folder.checkpoints / str(last)}")
 
 

@@ -75,7 +75,7 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
     check_batch(rows_of(task), processes, "recipe.data.global_batch")
     folder = RunFolder(config.run_dir, writes=first)
     start = origin(config, folder, level)
-    if config.init_from is not None:
+    if config.init_from is not None and not (config.init_from.is_file() and hasattr(recipe, "read")):
         check_beginning(config.init_from, recipe)
     rehearses = level == "emulated"
     steps = config.steps or (config.recipe.rehearsal.steps if rehearses else recipe.training.steps)

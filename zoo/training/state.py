@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.experimental import multihost_utils
 
 from zoo.conversion import FAMILIES, is_foreign
 from zoo.models import weight_files
@@ -34,6 +35,19 @@ def born(recipe: Any, seed: int, shardings: Any) -> Any:
     return jax.jit(lambda: recipe.initial_state(jax.random.key(seed)), out_shardings=shardings)()
 
 
+def gathered(state: Any) -> Any:
+    """The state as numpy arrays, whole on every process; leaves out what is no array of numbers (random keys)."""
+
+    def whole(leaf: jax.Array) -> Any:
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return None
+        return (
+            jax.device_get(leaf) if leaf.is_fully_addressable else multihost_utils.process_allgather(leaf, tiled=True)
+        )
+
+    return jax.tree.map(whole, state)
+
+
 def resumed(source: Checkpoints, step: int, state: Any, shardings: Any) -> Any:
     """The state of a checkpoint, whatever devices and plan it was saved on.
 
@@ -48,11 +62,14 @@ def begun_from(folder: Path, recipe: Any, seed: int, state: Any, shardings: Any)
 
     Args:
         folder: a run folder, its `checkpoints`, one step in there, or a file of weights or a folder with one. What a recipe
-            names in `begins_anew` (parts of "params") is not taken from a run.
+            names in `begins_anew` (parts of "params") is not taken from a run. A recipe with `read` reads files itself.
 
     Raises:
         UserError: there is no checkpoint, or its parameters do not fit this model.
     """
+    if folder.is_file() and hasattr(recipe, "read"):
+        learned = jax.device_put(recipe.read(folder), {name: shardings[name] for name in ("params", "statistics")})
+        return {**born(recipe, seed, shardings), **learned}
     if is_foreign(folder):
         family = FAMILIES[recipe.family]
         found = family.from_theirs(weight_files.read(folder), recipe.model_config, str(folder)).params

@@ -38,7 +38,9 @@ def open_copper(data_dir: Path, type_map: Sequence[str]) -> tuple[list[System], 
             if not (folder / "type.raw").exists():
                 announcement = f"data: copper labelled with ASE's EMT potential, now in {data_dir / FOLDER}"
                 _write(folder, made(split, kind))
-    found = [[npy.read(str(data_dir / FOLDER / split / kind), type_map) for kind in ("bulk", "vacancy")] for split in FRAMES]
+    found = [
+        [npy.read(str(data_dir / FOLDER / split / kind), type_map) for kind in ("bulk", "vacancy")] for split in FRAMES
+    ]
     return found[0], found[1], announcement
 
 

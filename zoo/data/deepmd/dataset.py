@@ -139,9 +139,8 @@ def open_dataset(config: DataConfig, model: Potential, data_dir: Path, rehearsal
     elif rehearsal and not all((data_dir / place.partition("#")[0]).exists() for place in config.train):
         made_up = True
         train, test = scattered(model.type_map), scattered(model.type_map, seed=1)
-        announcement = (
-            f"data: {', '.join(config.train)} not found in {data_dir}, so this rehearsal runs on atoms scattered at random"
-        )
+        missing = ", ".join(config.train)
+        announcement = f"data: no {missing} in {data_dir}, so this rehearsal runs on atoms scattered at random"
     else:
         train = systems.read(config.train, model.type_map, data_dir)
         test = systems.read(config.test, model.type_map, data_dir) if config.test else train
@@ -154,4 +153,3 @@ def open_dataset(config: DataConfig, model: Potential, data_dir: Path, rehearsal
 def most_atoms(parts: Sequence[Frames]) -> int:
     """Atoms of the largest frame."""
     return max(int(part.counts.sum(axis=1).max()) for part in parts)
-

@@ -73,9 +73,7 @@ def find(systems: Sequence[System], num_types: int, rcut: float) -> Frames:
             cell = None if system.cell is None else system.cell[frame]
             try:
                 found.append(
-                    neighbours.pairs(
-                        system.coord[frame], cell, system.periodic, system.types[frame], num_types, rcut
-                    )
+                    neighbours.pairs(system.coord[frame], cell, system.periodic, system.types[frame], num_types, rcut)
                 )
             except ValueError as error:
                 raise UserError(f"{system.where(frame)}: {error}; mend or remove the frame") from None

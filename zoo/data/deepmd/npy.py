@@ -1,8 +1,8 @@
 """Systems in deepmd-kit's layout: folders of npy files, or the same inside an HDF5 file (FILE.hdf5#/group).
 
-    type.raw            a type per atom; type_map.raw names the types; an empty file nopbc: no cell
-    set.NNN/coord.npy   [F, 3 N]; box.npy [F, 9]; energy.npy [F] or [F, 1]; force.npy [F, 3 N]; virial.npy [F, 9]
-    set.NNN/real_atom_types.npy [F, N]: a type per atom and frame (mixed type); -1 for an atom that is not there
+type.raw            a type per atom; type_map.raw names the types; an empty file nopbc: no cell
+set.NNN/coord.npy   [F, 3 N]; box.npy [F, 9]; energy.npy [F] or [F, 1]; force.npy [F, 3 N]; virial.npy [F, 9]
+set.NNN/real_atom_types.npy [F, N]: a type per atom and frame (mixed type); -1 for an atom that is not there
 """
 
 from __future__ import annotations
@@ -113,13 +113,17 @@ def system(files: Source, type_map: Sequence[str]) -> System:
     """The system that the files make up, not yet checked for numbers that are not finite."""
     words = files.words("type.raw")
     if words is None:
-        raise UserError(f"{files.name} has no type.raw, so it is no system; give a folder that has one, or one above such")
+        raise UserError(
+            f"{files.name} has no type.raw, so it is no system; give a folder that has one, or one above such"
+        )
     try:
         kinds = np.asarray([int(word) for word in words])
     except ValueError:
         raise UserError(f"{files.name}/type.raw must hold whole numbers, one per atom") from None
     if not files.sets():
-        raise UserError(f"{files.name} has no folder set.*; raw files are turned into such by deepmd-kit's raw_to_set.sh")
+        raise UserError(
+            f"{files.name} has no folder set.*; raw files are turned into such by deepmd-kit's raw_to_set.sh"
+        )
     parts = [_set(files, name, len(kinds)) for name in files.sets()]
     names = files.words("type_map.raw") or []
     mixed = [part["types"] is not None for part in parts]

@@ -67,7 +67,9 @@ def checked(system: System) -> System:
             try:
                 completed(cell, system.periodic)
             except ValueError as error:
-                raise UserError(f"{system.where(frame)}: {error}; a system without a cell has an empty file `nopbc`") from None
+                raise UserError(
+                    f"{system.where(frame)}: {error}; a system without a cell has an empty file `nopbc`"
+                ) from None
     return system
 
 

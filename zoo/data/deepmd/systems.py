@@ -27,7 +27,9 @@ def read(places: Sequence[str], type_map: Sequence[str], base: Path = Path()) ->
     for place in places:
         path = base / place.partition("#")[0]
         if not path.exists():
-            raise UserError(f"{path} does not exist; give a folder with type.raw and set.*, an HDF5 file, or a file for ASE")
+            raise UserError(
+                f"{path} does not exist; give a folder with type.raw and set.*, an HDF5 file, or a file for ASE"
+            )
         if path.is_dir():
             found += [npy.read(str(folder), type_map) for folder in _folders(path)]
         elif path.suffix in HDF5:

@@ -261,7 +261,9 @@ def descriptor(section: Any, path: str) -> Descriptor:
         name = "se_atten"
     if name not in KINDS:
         known = (*KINDS, "se_atten_v2")
-        raise UserError(f"{path}.type={name!r} is not supported{nearest(name, known)}; supported are {', '.join(known)}")
+        raise UserError(
+            f"{path}.type={name!r} is not supported{nearest(name, known)}; supported are {', '.join(known)}"
+        )
     if name == "hybrid":
         inner = tuple(descriptor(part, f"{path}.list[{i}]") for i, part in enumerate(tree.pop("list", ())))
         if not inner or tree:
@@ -293,7 +295,9 @@ def check_range(config: Any) -> None:
     if any(number < 0 for number in numbers) or (numbers and sum(numbers) == 0):
         raise ValueError(f"sel={sel}; give numbers of neighbours, or auto")
     if isinstance(sel, str) and not auto_factor(sel):
-        raise ValueError(f"sel={sel!r}; give numbers, auto, or auto:FACTOR with a factor of at least 1, such as auto:1.2")
+        raise ValueError(
+            f"sel={sel!r}; give numbers, auto, or auto:FACTOR with a factor of at least 1, such as auto:1.2"
+        )
 
 
 def auto_factor(sel: str) -> float | None:
@@ -308,4 +312,21 @@ def auto_factor(sel: str) -> float | None:
 
 def check_axis(config: Any) -> None:
     if not 1 <= config.axis_neuron <= config.neuron[-1]:
-        raise ValueError(f"axis_neuron={config.axis_neuron}; it must lie between 1 and the last of neuron, {config.neuron[-1]}")
+        raise ValueError(
+            f"axis_neuron={config.axis_neuron}; it must lie between 1 and the last of neuron, {config.neuron[-1]}"
+        )
+
+
+def unlike(one: Potential, other: Potential) -> str:
+    """The first difference that matters between two models, in words; empty where parameters of one fit the other."""
+    harmless = {"seed", "trainable", "rcond", "atom_ener", "fitting_net", "descriptor"}
+    pairs: list[tuple[str, Any, Any]] = [("model", one, other), ("fitting_net", one.fitting_net, other.fitting_net)]
+    mine, theirs = parts(one.descriptor), parts(other.descriptor)
+    if [part.type for part in mine] != [part.type for part in theirs]:
+        return f"descriptor {[part.type for part in mine]} and {[part.type for part in theirs]}"
+    for place, a, b in [*pairs, *(("descriptor", a, b) for a, b in zip(mine, theirs, strict=True))]:
+        for field in dataclasses.fields(a):
+            values = getattr(a, field.name), getattr(b, field.name)
+            if field.name not in harmless and values[0] != values[1]:
+                return f"{place}.{field.name} is {values[0]} there and {values[1]} here"
+    return ""

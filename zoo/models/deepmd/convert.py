@@ -129,7 +129,9 @@ def _parts(node: Tree) -> list[Tree]:
     return node["list"] if node["type"] == "hybrid" else [node]
 
 
-SHARED = "rcut rcut_smth neuron resnet_dt type_one_side activation_function precision env_protection set_davg_zero".split()
+SHARED = (
+    "rcut rcut_smth neuron resnet_dt type_one_side activation_function precision env_protection set_davg_zero".split()
+)
 ATTENTION = (
     "tebd_dim attn attn_layer attn_dotr attn_mask scaling_factor normalize temperature concat_output_tebd "
     "use_econf_tebd trainable_ln ln_eps"
@@ -174,7 +176,9 @@ def _fitting_section(node: Tree) -> Tree:
     wanted = ("neuron", "resnet_dt", "activation_function", "precision")
     section = {name: node[name] for name in wanted if name in node}
     if node.get("atom_ener"):
-        section["atom_ener"] = [None if value is None else float(np.asarray(value).reshape(-1)[0]) for value in node["atom_ener"]]
+        section["atom_ener"] = [
+            None if value is None else float(np.asarray(value).reshape(-1)[0]) for value in node["atom_ener"]
+        ]
     return section
 
 

@@ -36,7 +36,12 @@ def lengths(displacement_NS3: jax.Array) -> jax.Array:
 
 
 def normalised(
-    config: Any, statistics: Any, layout: Layout, displacement_NS3: jax.Array, present_NS: jax.Array, radial: bool = False
+    config: Any,
+    statistics: Any,
+    layout: Layout,
+    displacement_NS3: jax.Array,
+    present_NS: jax.Array,
+    radial: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """Rows less their mean over their deviation, [N, S, A], and the row of a slot without a neighbour, [T, A].
 

@@ -41,7 +41,9 @@ def energies(config: Potential, params: Any, bias_T: jax.Array, layout: Layout, 
     if config.mixed_types:
         found = net("0", descriptor_ND)
     else:
-        found = jnp.concatenate([net(str(kind), descriptor_ND[part], part) for kind, part in enumerate(layout.atom_sections)])
+        found = jnp.concatenate(
+            [net(str(kind), descriptor_ND[part], part) for kind, part in enumerate(layout.atom_sections)]
+        )
     wide = jnp.result_type(float)  # float64 with 64-bit types switched on
     counted = np.asarray([float(kind not in config.atom_exclude_types) for kind in range(config.num_types)])
     return (found.astype(wide) + bias_T.astype(wide)[layout.types]) * counted[layout.types]

@@ -133,7 +133,9 @@ def rate_section(section: Tree, at: str) -> Tree:
     rest = dict(section)
     schedule = rest.pop("type", "exp")
     if schedule not in SCHEDULES:
-        raise UserError(f"{at}: learning_rate.type={schedule!r} is not supported; supported are {', '.join(sorted(SCHEDULES))}")
+        raise UserError(
+            f"{at}: learning_rate.type={schedule!r} is not supported; supported are {', '.join(sorted(SCHEDULES))}"
+        )
     found: Tree = {"schedule": schedule}
     for name in ("start_lr", "stop_lr", "decay_steps", "decay_rate", "smooth"):
         if rest.get(name) is not None:

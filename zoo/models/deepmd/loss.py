@@ -111,7 +111,9 @@ def squares(found: Outputs, batch: dict[str, Any]) -> dict[str, jax.Array]:
     }
 
 
-def frame_losses(config: LossConfig, errors: dict[str, jax.Array], batch: dict[str, Any], share: jax.Array) -> jax.Array:
+def frame_losses(
+    config: LossConfig, errors: dict[str, jax.Array], batch: dict[str, Any], share: jax.Array
+) -> jax.Array:
     """The loss [B] of each frame."""
     atoms_B = jnp.maximum(jnp.sum(batch["real"], axis=1), 1)
     total = jnp.zeros_like(errors["energy"])
@@ -130,7 +132,11 @@ def batch_loss(config: LossConfig, errors: dict[str, jax.Array], batch: dict[str
         if config.uses(label):
             scale_B = 1 if label == "force" else 1 / atoms_B
             known_B = batch[f"known_{label}"]
-            total += config.weight(label, share) * jnp.sum(scale_B * known_B * errors[label]) / jnp.maximum(jnp.sum(known_B), 1)
+            total += (
+                config.weight(label, share)
+                * jnp.sum(scale_B * known_B * errors[label])
+                / jnp.maximum(jnp.sum(known_B), 1)
+            )
     return total
 
 

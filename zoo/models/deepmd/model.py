@@ -144,9 +144,7 @@ def virial(slope_NS3: jax.Array, displacement_NS3: jax.Array) -> jax.Array:
     return -jnp.einsum("nsa,nsb->ab", displacement_NS3, slope_NS3)
 
 
-def displacements(
-    coord_N3: jax.Array, box_33: jax.Array, neighbours_NS: jax.Array, image_NS3: jax.Array
-) -> jax.Array:
+def displacements(coord_N3: jax.Array, box_33: jax.Array, neighbours_NS: jax.Array, image_NS3: jax.Array) -> jax.Array:
     """From each atom to its neighbours, [N, S, 3].
 
     Args:

@@ -63,7 +63,9 @@ def embedding_parameters(key: jax.Array, inside: int, widths: Sequence[int], res
     layers = {}
     for index, outside in enumerate(widths):
         skips = outside in (inside, 2 * inside)
-        layers[str(index)] = layer_parameters(jax.random.fold_in(key, index), inside, outside, resnet_dt and skips, dtype)
+        layers[str(index)] = layer_parameters(
+            jax.random.fold_in(key, index), inside, outside, resnet_dt and skips, dtype
+        )
         inside = outside
     return layers
 
@@ -73,7 +75,9 @@ def fitting_parameters(key: jax.Array, inside: int, widths: Sequence[int], resne
     layers: dict[str, Any] = {}
     for index, outside in enumerate(widths):
         skips = outside == inside
-        layers[str(index)] = layer_parameters(jax.random.fold_in(key, index), inside, outside, resnet_dt and skips, dtype)
+        layers[str(index)] = layer_parameters(
+            jax.random.fold_in(key, index), inside, outside, resnet_dt and skips, dtype
+        )
         inside = outside
     last = layer_parameters(jax.random.fold_in(key, len(widths)), inside, 1, False, dtype)
     layers[str(len(widths))] = {**last, "b": jnp.zeros(1, dtype)}

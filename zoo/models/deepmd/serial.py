@@ -85,7 +85,7 @@ def _load_hdf5(file: Path) -> Any:
 
 def _load_yaml(file: Path) -> Any:
     try:
-        tree = yaml.load(file.read_text(), LOADER)  # noqa: S506 - a safe loader
+        tree = yaml.load(file.read_text(), LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is not YAML: {' '.join(str(error).split())[:200]}") from None
     return mapped(tree, _array)

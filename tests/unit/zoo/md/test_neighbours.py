@@ -49,11 +49,11 @@ def test_slots_are_sorted_by_type_then_distance_and_limits_keep_the_nearest() ->
     coord = np.asarray([[0.0, 0, 0], [1, 0, 0], [0, 2, 0], [0, 0, 1.5], [0, 0, -2.5]])
     types = np.asarray([0, 1, 1, 0, 0])
     found = pairs(coord, None, NOWHERE, types, 2, 3.0)
-    assert found.most() == (2, 2) and found.counts[0].tolist() == [2, 2]
+    assert found.most() == (3, 2) and found.counts[0].tolist() == [2, 2]
     assert table(found, (3, 2)).neighbour[0].tolist() == [3, 4, -1, 1, 2]
     assert table(found, (3, 2), (1, 1)).neighbour[0].tolist() == [3, -1, -1, 1, -1]
     assert table(found, (3, 2), 3).neighbour[0].tolist() == [3, -1, -1, 1, 2]
-    with pytest.raises(ValueError, match=r"\(2, 2\) neighbours .* \(1, 2\) slots"):
+    with pytest.raises(ValueError, match=r"\(3, 2\) neighbours .* \(1, 2\) slots"):
         table(found, (1, 2))
 
 

@@ -26,7 +26,9 @@ SECTIONS["hybrid"] = {"type": "hybrid", "list": [SECTIONS["a"], SECTIONS["r"]]}
 
 
 def model(kind: str) -> Model:
-    config = potential({"type_map": ["O", "H"], "descriptor": SECTIONS[kind], "fitting_net": {"neuron": [3, 3]}}, "model")
+    config = potential(
+        {"type_map": ["O", "H"], "descriptor": SECTIONS[kind], "fitting_net": {"neuron": [3, 3]}}, "model"
+    )
     with versions.enable_x64():
         params = jax.jit(lambda: initial_parameters(config, jax.random.key(0)))()
         statistics = initial_statistics(config)
@@ -57,9 +59,7 @@ def test_written_models_read_back_exactly(tmp_path: Path, kind: str, suffix: str
     write(tmp_path / f"model{suffix}", original)
     again = read(tmp_path / f"model{suffix}")
     assert again.config == original.config
-    same = jax.tree.map(
-        np.array_equal, (original.params, original.statistics), (again.params, again.statistics)
-    )
+    same = jax.tree.map(np.array_equal, (original.params, original.statistics), (again.params, again.statistics))
     assert jax.tree.all(same)
     assert [file.name for file in tmp_path.iterdir()] == [f"model{suffix}"]
 

@@ -77,7 +77,8 @@ def test_forces_and_virial_are_derivatives(potential_of: Evaluator, coord: np.nd
         strain = np.zeros((3, 3))
         strain[a, b] = step
         up, down = (
-            potential_of(coord @ (np.eye(3) + s * strain), TYPES, CELL @ (np.eye(3) + s * strain)).energy for s in (1, -1)
+            potential_of(coord @ (np.eye(3) + s * strain), TYPES, CELL @ (np.eye(3) + s * strain)).energy
+            for s in (1, -1)
         )
         np.testing.assert_allclose(base.virial[a, b], -(up - down) / (2 * step), rtol=1e-6, atol=1e-7)
 

@@ -1,0 +1,162 @@
+"""A trajectory of a potential: neighbours with a skin, found anew before any pair can slip in unseen; compiled steps between."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flowaware_core import versions
+from zoo.md import motion as moving
+from zoo.md import neighbours
+from zoo.md.cells import Periodic
+from zoo.md.motion import Motion, State
+from zoo.models.deepmd.config import Potential
+from zoo.models.deepmd.convert import Model
+from zoo.models.deepmd.evaluate import SPARE, too_many
+from zoo.models.deepmd.layout import Layout
+from zoo.models.deepmd.model import displacements, outputs, sorted_by_type
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """Atoms that do not change while they move, sorted by type.
+
+    Attributes:
+        model: the potential.
+        order: where each sorted atom stood in the caller's order, [N].
+        counts: atoms of each type.
+        mass: [N, 1] in u.
+        periodic: along which cell vectors space repeats.
+        skin: how much further than the cutoff neighbours are looked for, in A.
+    """
+
+    model: Model
+    order: np.ndarray
+    counts: tuple[int, ...]
+    mass: np.ndarray
+    periodic: Periodic
+    skin: float = 1.0
+
+
+class Trajectory:
+    """Goes on from a state; the number of slots grows where it must."""
+
+    def __init__(self, system: System, motion: Motion) -> None:
+        self.system, self.motion = system, motion
+        self._slots = (0,) * len(system.counts)
+        self.rebuilds = 0
+
+    def begin(self, coord: np.ndarray, velocity: np.ndarray, cell: np.ndarray, seed: int) -> State:
+        """The state before the first step; positions and velocities in the sorted order."""
+        with versions.enable_x64():
+            layout, table = self._neighbours(coord, cell)
+            first = started(self.system.model.config, layout, self.motion)
+            model = self.system.model
+            return first(model.params, model.statistics, coord, velocity, cell, table, seed)
+
+    def run(self, state: State, steps: int) -> State:
+        """The state `steps` later.
+
+        Raises:
+            FloatingPointError: the energy is not finite.
+        """
+        model, system = self.system.model, self.system
+        done = 0
+        with versions.enable_x64():
+            while done < steps:
+                layout, table = self._neighbours(np.asarray(state.coord), np.asarray(state.cell))
+                stretch = stretched(model.config, layout, self.motion, system.skin)
+                state, count = stretch(model.params, model.statistics, state, table, system.mass, steps - done)
+                done += int(count)
+                if not np.isfinite(float(state.energy)):
+                    raise FloatingPointError(f"the energy is {float(state.energy)}")
+                if not int(count):
+                    raise FloatingPointError("atoms move further in one step than the neighbour list allows")
+        return state
+
+    def _neighbours(self, coord: np.ndarray, cell: np.ndarray) -> tuple[Layout, Any]:
+        config, system = self.system.model.config, self.system
+        types = np.repeat(np.arange(len(system.counts)), system.counts)
+        found = neighbours.pairs(coord, cell, system.periodic, types, config.num_types, config.rcut + system.skin)
+        most = found.most()
+        if too_many(config, most):
+            refuse_truncation(config, found)
+        self._slots = tuple(max(a, -(-b // SPARE) * SPARE) for a, b in zip(self._slots, most, strict=True))
+        self.rebuilds += 1
+        table = neighbours.table(found, self._slots)
+        return Layout(system.counts, self._slots), (table.neighbour, table.image)
+
+
+def refuse_truncation(config: Potential, found: neighbours.Pairs) -> None:
+    """Beyond the cutoff nothing counts, so only neighbours within it may not be more than `sel`."""
+    near = found.distance < config.rcut
+    atoms, types = found.counts.shape
+    kinds = np.repeat(np.tile(np.arange(types), atoms), found.counts.reshape(-1))
+    group = found.first[near].astype(np.int64) * types + kinds[near]
+    most = np.bincount(group, minlength=atoms * types).reshape(atoms, types).max(axis=0)
+    if too_many(config, tuple(int(count) for count in most)):
+        raise ValueError(
+            f"atoms have up to {most.tolist()} neighbours within the cutoff, more than the model's sel; "
+            "the structure is denser than what the model was made for"
+        )
+
+
+def forces_of(config: Potential, layout: Layout, params: Any, statistics: Any, table: Any) -> moving.Forces:
+    """Energy, forces and virial as a function of positions and cell, with neighbours as they are."""
+    neighbour, image = table
+
+    def forces(coord: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        vectors = displacements(coord, cell, neighbour, image)
+        there = jnp.ones(layout.num_atoms, bool)
+        found = outputs(config, params, statistics, layout, vectors, neighbour, there)
+        return found.energy, found.force, found.virial
+
+    return forces
+
+
+@functools.lru_cache(maxsize=32)
+def started(config: Potential, layout: Layout, motion: Motion) -> Any:
+    def first(params: Any, statistics: Any, coord: Any, velocity: Any, cell: Any, table: Any, seed: Any) -> State:
+        return moving.begin(motion, coord, velocity, cell, forces_of(config, layout, params, statistics, table), seed)
+
+    return jax.jit(first, static_argnums=6)
+
+
+@functools.lru_cache(maxsize=32)
+def stretched(config: Potential, layout: Layout, motion: Motion, skin: float) -> Any:
+    """Steps until a number is done or the next one could bring atoms nearer than the neighbour list knows."""
+    reach = config.rcut + skin
+
+    def stretch(params: Any, statistics: Any, begun: State, table: Any, mass: Any, steps: Any) -> tuple[State, Any]:
+        forces = forces_of(config, layout, params, statistics, table)
+
+        def safe(state: State) -> jax.Array:
+            # What the cell's growth moves alike is no displacement; its shrinking brings what was outside nearer.
+            scale = jnp.cbrt(jnp.linalg.det(state.cell) / jnp.linalg.det(begun.cell))
+            moved = jnp.max(jnp.linalg.norm(state.coord - begun.coord * scale, axis=1))
+            ahead = 2 * motion.timestep_fs * jnp.max(jnp.linalg.norm(state.velocity, axis=1))
+            ahead = jnp.where(motion.ensemble == "relax", 0.2, ahead)
+            return 2 * (moved + ahead) + jnp.maximum(1 - scale, 0.0) * reach < skin
+
+        def going(carry: tuple[State, jax.Array]) -> jax.Array:
+            state, count = carry
+            return (count < steps) & safe(state) & jnp.isfinite(state.energy)
+
+        def next_one(carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
+            state, count = carry
+            return moving.step(motion, mass, forces, state), count + 1
+
+        return jax.lax.while_loop(going, next_one, (begun, jnp.zeros((), jnp.int32)))
+
+    return jax.jit(stretch)
+
+
+def sorted_system(model: Model, types: np.ndarray, mass: np.ndarray, periodic: Periodic, skin: float) -> System:
+    """Atoms sorted by type; `types` and `mass` are [N] in the caller's order."""
+    order, counts = sorted_by_type(types, model.config.num_types)
+    return System(model, order, counts, np.asarray(mass, np.float64)[order, None], periodic, skin)

@@ -1,0 +1,258 @@
+"""`python -m zoo.simulate model=FILE structure=FILE steps=N`: molecular dynamics, or relaxation, with a trained potential.
+
+model=FILE          a .dp or .yaml model; or recipe=NAME, whose run_dir holds model.dp
+structure=FILE      atoms, in any format that ASE reads
+steps=N             time steps; a simulation that was stopped goes on to N
+ensemble=nve        nve, nvt (Langevin), nose_hoover, npt (Langevin and a rescaled cell), relax (minimum of the energy)
+timestep_fs=0.5  temperature_k=300  pressure_bar=1  thermostat_fs=100  barostat_fs=1000
+output=DIR          thermo.log, trajectory.xyz, final.xyz, state.npz (simulation)
+every=100           steps between two lines of thermo.log and two frames of the trajectory
+skin_a=1.0          how much further than the cutoff neighbours are looked for
+max_force=0.01      relax ends where no force is larger, in eV/A
+seed=0  resume=true
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from zoo.config import compose
+from zoo.errors import DONE, Stopped, UserError, exit_code
+from zoo.md import cells
+from zoo.md.motion import CHAIN, Motion, State
+from zoo.md.trajectory import System, Trajectory, sorted_system
+from zoo.md.units import ACCELERATION, BAR, BOLTZMANN
+from zoo.models.deepmd import convert
+from zoo.runtime.signals import StopSignals
+from zoo.words import own
+
+TEXTS = ("model", "structure", "output")
+COLUMNS = ("step", "time_ps", "potential_ev", "kinetic_ev", "total_ev", "temperature_k", "pressure_bar", "volume_a3")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The command's options; see the module."""
+
+    structure: str = ""
+    model: str = ""
+    steps: int = 1000
+    ensemble: Literal["nve", "nvt", "nose_hoover", "npt", "relax"] = "nve"
+    timestep_fs: float = 0.5
+    temperature_k: float = 300.0
+    pressure_bar: float = 1.0
+    thermostat_fs: float = 100.0
+    barostat_fs: float = 1000.0
+    output: str = "simulation"
+    every: int = 100
+    skin_a: float = 1.0
+    max_force: float = 0.01
+    seed: int = 0
+    resume: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
+        for name in ("timestep_fs", "thermostat_fs", "barostat_fs", "skin_a", "max_force"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)}; it must be above 0")
+        if self.temperature_k < 0:
+            raise ValueError(f"temperature_k={self.temperature_k}; it must be at least 0")
+
+    @property
+    def motion(self) -> Motion:
+        names = [field.name for field in dataclasses.fields(Motion)]
+        return Motion(**{name: getattr(self, name) for name in names if hasattr(self, name)})
+
+
+def main(argv: list[str]) -> int:
+    """Simulates; the module says what it reads and writes.
+
+    Raises:
+        UserError: an option is wrong, or model or structure are missing or make no sense.
+        Stopped: a signal came; the state is saved.
+    """
+    options, rest = own(Options, argv, TEXTS)
+    file = Path(options.model) if options.model else trained(rest)
+    if not options.structure:
+        raise UserError("structure= is missing; name a file with atoms, such as structure=water.xyz")
+    model = convert.read(file)
+    atoms = read_atoms(Path(options.structure), model)
+    with StopSignals() as stop:
+        simulate(options, model, atoms, stop.wanted)
+    return DONE
+
+
+def trained(words: list[str]) -> Path:
+    """The model that a training left in its run folder."""
+    if not any(word.startswith("recipe=") for word in words):
+        raise UserError("model= is missing; name a .dp or .yaml model, or the recipe of a training with recipe=NAME")
+    whole = words if any(word.startswith("cluster=") for word in words) else [*words, "cluster=local"]
+    return compose(whole).run_dir / "model.dp"
+
+
+def read_atoms(file: Path, model: convert.Model) -> Any:
+    """The last frame of a file as `ase.Atoms`, checked against the model."""
+    from zoo.data.deepmd.extxyz import frames
+    from zoo.md.calculator import numbers_of
+
+    atoms = frames(file)[-1]
+    try:
+        numbers_of(model, atoms.get_chemical_symbols())
+        if any(atoms.pbc):
+            cells.completed(np.asarray(atoms.cell), tuple(map(bool, atoms.pbc)))
+    except ValueError as error:
+        raise UserError(f"{file}: {error}") from None
+    return atoms
+
+
+def simulate(options: Options, model: convert.Model, atoms: Any, stopped: Any) -> None:
+    """From the structure, or from where an earlier call stopped, to the last step."""
+    from zoo.md.calculator import numbers_of
+
+    folder = Path(options.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    periodic = tuple(map(bool, atoms.pbc))
+    types = numbers_of(model, atoms.get_chemical_symbols())
+    system = sorted_system(model, types, atoms.get_masses(), periodic, options.skin_a)
+    trajectory = Trajectory(system, options.motion)
+    saved = folder / "state.npz"
+    try:
+        if options.resume and saved.exists():
+            number, state = load(saved, len(atoms))
+            print(f"goes on after step {number} of {saved}", flush=True)
+        else:
+            number, state = 0, trajectory.begin(*beginning(options, system, atoms), options.seed)
+            for name in ("thermo.log", "trajectory.xyz"):
+                (folder / name).unlink(missing_ok=True)
+        log = Log(folder, system, atoms, options)
+        if not number:
+            log.write(0, state)
+        number, state = advance(options, trajectory, log, number, state, saved, stopped)
+    except (ValueError, FloatingPointError) as error:
+        raise UserError(f"{options.structure}: {error}; a smaller timestep_fs or a better model may help") from None
+    log.final(number, state)
+    print(f"written {folder / 'final.xyz'}; neighbours were found {trajectory.rebuilds} times", flush=True)
+
+
+def advance(
+    options: Options, trajectory: Trajectory, log: Log, number: int, state: State, saved: Path, stopped: Any
+) -> tuple[int, State]:
+    """Stretches of `every` steps with a line, a frame and a saved state after each."""
+    while number < options.steps:
+        if options.ensemble == "relax" and np.abs(np.asarray(state.force)).max() < options.max_force:
+            print(f"relaxed after {number} steps", flush=True)
+            break
+        count = min(options.every - number % options.every, options.steps - number)
+        begin = time.perf_counter()
+        state = trajectory.run(state, count)
+        number += count
+        log.write(number, state, count / (time.perf_counter() - begin))
+        save(saved, number, state)
+        if stopped() and number < options.steps:
+            raise Stopped(f"step {number} of {options.steps} is saved in {saved}; the same command goes on from there")
+    return number, state
+
+
+def beginning(options: Options, system: System, atoms: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions, velocities and cell in the sorted order; velocities of the file, or drawn where it has none."""
+    coord = atoms.positions[system.order]
+    cell = cells.completed(np.asarray(atoms.cell), system.periodic)
+    if options.ensemble == "relax":
+        return coord, np.zeros_like(coord), cell
+    given = atoms.get_velocities()
+    if given is not None and np.any(given):
+        from ase.units import fs
+
+        return coord, given[system.order] * fs, cell
+    rng = np.random.default_rng(options.seed)
+    spread = np.sqrt(BOLTZMANN * options.temperature_k * ACCELERATION / system.mass)
+    velocity = spread * rng.normal(size=coord.shape)
+    return coord, velocity - (system.mass * velocity).sum(axis=0) / system.mass.sum(), cell
+
+
+class Log:
+    """thermo.log and trajectory.xyz, a line and a frame at a time."""
+
+    def __init__(self, folder: Path, system: System, atoms: Any, options: Options) -> None:
+        self.folder, self.system, self.atoms, self.options = folder, system, atoms, options
+        self._back = np.argsort(system.order)
+
+    def write(self, number: int, state: State, steps_per_s: float | None = None) -> None:
+        file = self.folder / "thermo.log"
+        if not file.exists():
+            file.write_text("# " + " ".join(COLUMNS) + "\n")
+        values = self.values(number, state)
+        with file.open("a") as stream:
+            stream.write(f"{number:10d} " + " ".join(f"{value:17.9e}" for value in values) + "\n")
+        self.frame(state).write(self.folder / "trajectory.xyz", format="extxyz", append=True)
+        speed = f", {steps_per_s:.1f} steps/s" if steps_per_s is not None else ""
+        print(f"step {number}: {values[1]:.4f} eV, {values[4]:.1f} K, {values[5]:.1f} bar{speed}", flush=True)
+
+    def values(self, number: int, state: State) -> list[float]:
+        """The columns after the step."""
+        velocity, mass = np.asarray(state.velocity), self.system.mass
+        kinetic = float(0.5 * np.sum(mass * velocity**2) / ACCELERATION)
+        free = 3 * len(mass) - (3 if self.options.ensemble in ("nve", "nose_hoover") else 0)
+        whole = all(self.system.periodic)
+        volume = cells.volume(np.asarray(state.cell)) if whole else float("nan")
+        pressure = (2 * kinetic + float(np.trace(np.asarray(state.virial)))) / (3 * volume) / BAR
+        potential, hot = float(state.energy), 2 * kinetic / (max(free, 1) * BOLTZMANN)
+        if self.options.ensemble == "relax":
+            kinetic, hot = 0.0, 0.0
+        elapsed = number * self.options.timestep_fs * 1e-3
+        return [elapsed, potential, kinetic, potential + kinetic, hot, pressure, volume]
+
+    def frame(self, state: State) -> Any:
+        """The atoms as they are now, in the order of the structure."""
+        from ase.calculators.singlepoint import SinglePointCalculator
+        from ase.units import fs
+
+        atoms = self.atoms.copy()
+        if any(self.system.periodic):
+            atoms.set_cell(
+                np.where(np.asarray(self.system.periodic)[:, None], np.asarray(state.cell), np.asarray(atoms.cell))
+            )
+        atoms.positions = np.asarray(state.coord)[self._back]
+        atoms.set_velocities(np.asarray(state.velocity)[self._back] / fs)
+        atoms.calc = SinglePointCalculator(
+            atoms, energy=float(state.energy), forces=np.asarray(state.force)[self._back]
+        )
+        return atoms
+
+    def final(self, number: int, state: State) -> None:
+        del number
+        self.frame(state).write(self.folder / "final.xyz", format="extxyz")
+
+
+def save(file: Path, number: int, state: State) -> None:
+    """The whole state, in one move."""
+    arrays = {field.name: np.asarray(getattr(state, field.name)) for field in dataclasses.fields(State)}
+    part = file.with_name(f".{file.name}")
+    with part.open("wb") as stream:
+        np.savez(stream, number=number, **arrays)
+    part.replace(file)
+
+
+def load(file: Path, count: int) -> tuple[int, State]:
+    """Raises UserError where the file is of other atoms, or damaged."""
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = {field.name: stored[field.name] for field in dataclasses.fields(State)}
+            number = int(stored["number"])
+    except (OSError, KeyError, ValueError) as error:
+        raise UserError(f"{file} is damaged ({error}); start afresh with resume=false") from None
+    if arrays["coord"].shape != (count, 3) or arrays["chain"].shape != (2, CHAIN):
+        raise UserError(f"{file} is of {len(arrays['coord'])} atoms and the structure has {count}; give another output")
+    return number, State(**arrays)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main)(sys.argv[1:]))
