@@ -135,7 +135,7 @@ def forces(slope_NS3: jax.Array, neighbours_NS: jax.Array) -> jax.Array:
     """Forces [N, 3] from the derivative of the energy by each displacement: what pulls here pushes there."""
     count = slope_NS3.shape[0]
     # Empty slots have slope 0, so where they are counted does not matter.
-    pushed = jnp.zeros_like(slope_NS3[:, 0]).at[neighbours_NS.reshape(-1) % count].add(slope_NS3.reshape(-1, 3))
+    pushed = jnp.zeros((count, 3), slope_NS3.dtype).at[neighbours_NS.reshape(-1) % count].add(slope_NS3.reshape(-1, 3))
     return jnp.sum(slope_NS3, axis=1) - pushed
 
 
