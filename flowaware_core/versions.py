@@ -107,10 +107,8 @@ def shard_map(
 
 def enable_x64() -> Any:
     """A context in which this thread has 64-bit types, whatever the process was set to."""
-    enable = getattr(jax, "enable_x64", None)
-    if enable is None:
-        from jax.experimental import enable_x64 as enable
-    return enable(True)
+    home: Any = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
+    return home.enable_x64(True)
 
 
 def use_partitionable_random_numbers() -> None:

@@ -85,6 +85,8 @@ def main(argv: list[str]) -> int:
         raise UserError("structure= is missing; name a file with atoms, such as structure=water.xyz")
     model = convert.read(file)
     atoms = read_atoms(Path(options.structure), model)
+    if options.ensemble == "npt" and not all(atoms.pbc):
+        raise UserError(f"{options.structure}: ensemble=npt needs a cell that is periodic everywhere; take nvt")
     with StopSignals() as stop:
         simulate(options, model, atoms, stop.wanted)
     return DONE
@@ -107,10 +109,15 @@ def read_atoms(file: Path, model: convert.Model) -> Any:
     try:
         numbers_of(model, atoms.get_chemical_symbols())
         if any(atoms.pbc):
-            cells.completed(np.asarray(atoms.cell), tuple(map(bool, atoms.pbc)))
+            cells.completed(np.asarray(atoms.cell), periodicity(atoms))
     except ValueError as error:
         raise UserError(f"{file}: {error}") from None
     return atoms
+
+
+def periodicity(atoms: Any) -> cells.Periodic:
+    a, b, c = map(bool, atoms.pbc)
+    return a, b, c
 
 
 def simulate(options: Options, model: convert.Model, atoms: Any, stopped: Any) -> None:
@@ -119,7 +126,7 @@ def simulate(options: Options, model: convert.Model, atoms: Any, stopped: Any) -
 
     folder = Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
-    periodic = tuple(map(bool, atoms.pbc))
+    periodic = periodicity(atoms)
     types = numbers_of(model, atoms.get_chemical_symbols())
     system = sorted_system(model, types, atoms.get_masses(), periodic, options.skin_a)
     trajectory = Trajectory(system, options.motion)
@@ -234,10 +241,10 @@ class Log:
 
 def save(file: Path, number: int, state: State) -> None:
     """The whole state, in one move."""
-    arrays = {field.name: np.asarray(getattr(state, field.name)) for field in dataclasses.fields(State)}
+    arrays: dict[str, Any] = {field.name: np.asarray(getattr(state, field.name)) for field in dataclasses.fields(State)}
     part = file.with_name(f".{file.name}")
     with part.open("wb") as stream:
-        np.savez(stream, number=number, **arrays)
+        np.savez(stream, **arrays, number=np.asarray(number))
     part.replace(file)
 
 

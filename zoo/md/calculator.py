@@ -31,14 +31,15 @@ class DeepPotential(Calculator):
         self, atoms: Any = None, properties: Sequence[str] = ("energy",), system_changes: Sequence[str] = all_changes
     ) -> None:
         super().calculate(atoms, properties, system_changes)
-        types = numbers_of(self.model, self.atoms.get_chemical_symbols())
-        periodic = tuple(map(bool, self.atoms.pbc))
-        cell = np.asarray(self.atoms.cell) if any(periodic) else None
-        found = self._evaluate(self.atoms.positions, types, cell, periodic)
+        here: Any = self.atoms
+        types = numbers_of(self.model, here.get_chemical_symbols())
+        a, b, c = map(bool, here.pbc)
+        cell = np.asarray(here.cell) if any(here.pbc) else None
+        found = self._evaluate(here.positions, types, cell, (a, b, c))
         energy = float(found.energy)
         self.results = {"energy": energy, "free_energy": energy, "energies": found.atom_energy, "forces": found.force}
-        if all(periodic):
-            stress = -np.asarray(found.virial) / self.atoms.get_volume()
+        if all(here.pbc):
+            stress = -np.asarray(found.virial) / here.get_volume()
             symmetric = 0.5 * (stress + stress.T)
             self.results["stress"] = symmetric[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
 

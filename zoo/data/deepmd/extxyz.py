@@ -40,7 +40,7 @@ def frames(file: Path) -> list[Any]:
     except ImportError:
         raise UserError(f"{file}: reading it needs ASE; install it with: pip install ase") from None
     try:
-        return ase_read(file, index=":")
+        return list(ase_read(file, index=":"))
     except FileNotFoundError:
         raise UserError(f"{file} does not exist") from None
     except Exception as error:  # ASE's readers raise whatever their parsing meets

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -142,12 +143,16 @@ def warn_of_truncation(frames: Frames, limits: tuple[int, ...] | int | None, str
     """
     if limits is None:
         return
-    needed = frames.most_together if isinstance(limits, int) else frames.most
-    short = needed > limits if isinstance(limits, int) else any(a > b for a, b in zip(needed, limits))
+    shown: Any
+    given: Any
+    if isinstance(limits, int):
+        shown, given = frames.most_together, limits
+        short = shown > limits
+    else:
+        shown, given = list(frames.most), list(limits)
+        short = any(a > b for a, b in zip(shown, given))
     if not short:
         return
-    shown = needed if isinstance(needed, int) else list(needed)
-    given = limits if isinstance(limits, int) else list(limits)
     sentence = f"sel={given} is less than the {shown} neighbours that atoms of the data have"
     if strict:
         raise UserError(f"{sentence}; set sel to {shown}, to auto, or leave recipe.data.strict=true out")

@@ -189,7 +189,7 @@ def _descriptor_params(part: Any, node: Tree, num_types: int) -> Any:
         hidden = {pair for a, b in part.exclude_types for pair in ((a, b), (b, a))}
         found = {}
         for index, name in enumerate(names):
-            net = nets[index] if index < len(nets) else None
+            net: Any = nets[index] if index < len(nets) else None
             if net is None and not part.type_one_side and tuple(map(int, name.split("-"))) in hidden:
                 net = next(one for one in nets if one is not None)  # never used
             found[name] = _layers(net)
@@ -353,7 +353,7 @@ def _attention_tree(part: SeAtten, config: Potential, params: Any) -> Tree:
     layers = []
     for index in range(part.attn_layer):
         layer = params["attention"][str(index)]
-        inner = {**shared, "num_heads": 1, "bias": True, "smooth": part.smooth_type_embedding}
+        inner: Tree = {**shared, "num_heads": 1, "bias": True, "smooth": part.smooth_type_embedding}
         inner["in_proj"] = _layer_tree(layer["in"], "none", part.precision, False)
         inner["out_proj"] = _layer_tree(layer["out"], "none", part.precision, False)
         values = {name: np.asarray(layer["norm"][name]) for name in ("w", "b")}
@@ -362,7 +362,7 @@ def _attention_tree(part: SeAtten, config: Potential, params: Any) -> Tree:
         layers.append({**shared, **norm, "attention_layer": inner, "attn_layer_norm": normed})
     head = {"@class": "NeighborGatedAttention", "@version": 1, "layer_num": part.attn_layer}
     embedding = _network(params["types"], part, config.num_types, "Linear")
-    node = {name: getattr(part, name) for name in ATTENTION}
+    node: Tree = {name: getattr(part, name) for name in ATTENTION}
     node |= {
         "axis_neuron": part.axis_neuron,
         "tebd_input_mode": part.tebd_input_mode,

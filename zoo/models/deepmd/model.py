@@ -31,16 +31,16 @@ class Outputs:
     """What a potential says of a frame.
 
     Attributes:
-        energy: () of the whole frame.
+        energy: () of the whole frame. All are JAX arrays, or numpy arrays once they are on the host.
         force: [N, 3].
         virial: [3, 3].
         atom_energy: [N]; 0 for atoms that are not there.
     """
 
-    energy: jax.Array
-    force: jax.Array
-    virial: jax.Array
-    atom_energy: jax.Array
+    energy: Any
+    force: Any
+    virial: Any
+    atom_energy: Any
 
 
 def dtype_of(config: Potential) -> Any:
