@@ -241,7 +241,7 @@ class Log:
 
 def save(file: Path, number: int, state: State) -> None:
     """The whole state, in one move."""
-    arrays: dict[str, Any] = {field.name: np.asarray(getattr(state, field.name)) for field in dataclasses.fields(State)}
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in state._asdict().items()}
     part = file.with_name(f".{file.name}")
     with part.open("wb") as stream:
         np.savez(stream, **arrays, number=np.asarray(number))
@@ -252,7 +252,7 @@ def load(file: Path, count: int) -> tuple[int, State]:
     """Raises UserError where the file is of other atoms, or damaged."""
     try:
         with np.load(file, allow_pickle=False) as stored:
-            arrays = {field.name: stored[field.name] for field in dataclasses.fields(State)}
+            arrays = {name: stored[name] for name in State._fields}
             number = int(stored["number"])
     except (OSError, KeyError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error}); start afresh with resume=false") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,9 +47,7 @@ class Motion:
     compressibility_per_bar: float = 4.5e-5
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """Atoms in motion.
 
     Attributes:
@@ -99,8 +97,8 @@ def step(motion: Motion, mass: jax.Array, forces: Forces, state: State) -> State
         coord, cell, velocity, key = coord * scale, cell * scale, velocity / scale, jax.random.key_data(after)
     energy, force, virial = forces(coord, cell)
     velocity = velocity + half * ACCELERATION * force / mass
-    state = dataclasses.replace(
-        state, coord=coord, velocity=velocity, force=force, cell=cell, energy=energy, virial=virial, key=key
+    state = state._replace(
+        coord=coord, velocity=velocity, force=force, cell=cell, energy=energy, virial=virial, key=key
     )
     return chained(motion, mass, state) if motion.ensemble == "nose_hoover" else state
 
@@ -155,7 +153,7 @@ def chained(motion: Motion, mass: jax.Array, state: State) -> State:
     for link in range(CHAIN):
         damping = jnp.exp(-eighth * pace[link + 1]) if link + 1 < CHAIN else 1.0
         pace = pace.at[link].set((pace[link] * damping + quarter * push(kinetic, pace, link)) * damping)
-    return dataclasses.replace(state, velocity=state.velocity * scale, chain=jnp.stack([place, pace]))
+    return state._replace(velocity=state.velocity * scale, chain=jnp.stack([place, pace]))
 
 
 def relax(motion: Motion, mass: jax.Array, forces: Forces, state: State) -> State:
@@ -179,6 +177,4 @@ def relax(motion: Motion, mass: jax.Array, forces: Forces, state: State) -> Stat
     coord = state.coord + move
     energy, force, virial = forces(coord, state.cell)
     pace = jnp.stack([length, mixing, downhill])
-    return dataclasses.replace(
-        state, coord=coord, velocity=velocity, force=force, energy=energy, virial=virial, pace=pace
-    )
+    return state._replace(coord=coord, velocity=velocity, force=force, energy=energy, virial=virial, pace=pace)

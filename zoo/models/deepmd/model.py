@@ -7,9 +7,8 @@ strain). Dimensions: N atoms, S neighbour slots, D descriptor length.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +24,7 @@ Params = Any
 Statistics = Any
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Outputs:
+class Outputs(NamedTuple):
     """What a potential says of a frame.
 
     Attributes:
