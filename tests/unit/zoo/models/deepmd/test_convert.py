@@ -88,7 +88,7 @@ def test_other_formats_say_how_to_convert_them(tmp_path: Path) -> None:
         ({"sel": "atuo"}, "model.descriptor.sel='atuo'"),
         ({"rcut_smth": 4.0}, "model.descriptor.rcut_smth=4.0"),
         ({"axis_neuron": 9}, "model.descriptor.axis_neuron=9"),
-        ({"rcutt": 1.0}, "model.descriptor.rcutt is not known; did you mean rcut"),
+        ({"rcutt": 1.0}, r"model.descriptor.rcutt is not known \(did you mean rcut"),
     ],
 )
 def test_bad_options_are_named(change: dict, text: str) -> None:
