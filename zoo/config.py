@@ -42,6 +42,7 @@ class RecipeConfig:
         target: dotted name of the recipe's class, `_target_` in the YAML.
         model, data, optimizer, training: sections that the recipe's class converts to dataclasses of its own.
         init_from: what the command's `init_from` names; a recipe may take the sizes of its model from there.
+        predict: the same for `zoo.predict`; empty where the recipe only trains.
     """
 
     name: str
@@ -52,6 +53,7 @@ class RecipeConfig:
     training: dict[str, Any]
     rehearsal: Rehearsal
     init_from: Path | None = None
+    predict: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

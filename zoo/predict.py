@@ -5,22 +5,26 @@ of records at a time. The same command goes on where it stopped.
 
 For potentials input names folders or files of frames, separated by commas, and output a folder; model= names .dp or .yaml files in
 place of the one in run_dir (several give their deviation), and most= limits the frames of each system.
+A recipe that works on a whole set (alphafold2) takes input=FILE|FOLDER output=FOLDER, and the options of its section `predict`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
 import jax
 
-from zoo.config import compose
+from zoo.config import GROUPS, Config, compose, quoted
 from zoo.data.corpus import records
 from zoo.errors import DONE, UserError, exit_code
 from zoo.prediction import run
 from zoo.training.job import load
 
 BATCH = 32
+# Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
+PATHS = ("params", "alignments", "references")
 
 
 def main(argv: list[str]) -> int:
@@ -32,11 +36,19 @@ def main(argv: list[str]) -> int:
     own, rest = own_words(argv)
     if not any(word.startswith("cluster=") for word in rest):
         rest.append("cluster=local")
-    config = compose(rest)
+    config = compose(sectioned(rest))
     recipe = load(config.recipe, config.data_dir)
     if hasattr(recipe, "predict"):  # what it takes are no records: frames of atoms, say
         recipe.predict(own, config.run_dir, lambda line: print(line, flush=True))
         return DONE
+    if hasattr(recipe, "predict_set"):
+        for name in ("input", "output"):
+            if name not in own:
+                raise UserError(f"{name}= is missing; name a {'file or folder' if name == 'input' else 'folder'}")
+        recipe.predict_set(Path(own["input"]), Path(own["output"]), config.seed, lambda text: print(text, flush=True))
+        return DONE
+    if config.recipe.predict:
+        raise UserError(f"{next(iter(config.recipe.predict))} is not an option of recipe={recipe.name}")
     if not hasattr(recipe, "predictor"):
         raise UserError(f"recipe={recipe.name} has no predictions")
     for name in ("input", "output"):
@@ -68,6 +80,20 @@ def own_words(argv: list[str]) -> tuple[dict[str, str], list[str]]:
         else:
             rest.append(word)
     return own, rest
+
+
+def sectioned(words: list[str]) -> list[str]:
+    """The same words; a key that the configuration does not have is one of the recipe's section `predict`."""
+    fields = {field.name for field in dataclasses.fields(Config)} | {*GROUPS, "conf_dir"}
+    placed = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key in fields or not key.isidentifier():
+            placed.append(word)
+        else:
+            value = quoted(value) if key in PATHS and value != "null" else value
+            placed.append(f"recipe.predict.{key}={value}")
+    return placed
 
 
 if __name__ == "__main__":

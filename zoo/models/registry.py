@@ -10,6 +10,7 @@ from zoo.errors import UserError
 
 # name -> "module:attribute"; the name is the folder below zoo/models.
 MODELS = {
+    "alphafold2": "zoo.models.alphafold2.model:AlphaFold2",
     "bert": "zoo.models.bert.model:Bert",
     "deepmd": "zoo.models.deepmd.model:outputs",
     "pnasnet": "zoo.models.pnasnet.model:PNASNet",

@@ -1,0 +1,65 @@
+"""The work list: names, duplicates, layouts of alignments, and all that is wrong at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zoo.errors import UserError
+from zoo.folding.inputs import fingerprint, read_items
+
+
+def test_good_bad_and_duplicate_records_each_have_an_item(tmp_path: Path) -> None:
+    (tmp_path / "a.fasta").write_text(">a\nACDE\n>a\nACDE\n>a\nACDF\n>bad\nAC-\n>a/b\nMK\n>A\nWW\n")
+    items = {item.name: item for item in read_items(tmp_path, None)}
+    assert set(items) == {"a", "a_2", "a_3", "bad", "a_b", "A_4"}
+    assert items["a_2"].duplicate_of == "a" and not items["a_3"].duplicate_of
+    assert items["bad"].failed and "line 8, column 3" in items["bad"].reason
+    assert not items["a"].failed
+
+
+def test_long_names_are_cut_and_stay_different(tmp_path: Path) -> None:
+    (tmp_path / "a.fa").write_text(f">{'x' * 300}1\nACD\n>{'x' * 300}2\nACE\n")
+    names = [item.name for item in read_items(tmp_path, None)]
+    assert len(set(names)) == 2 and all(len(name) <= 100 for name in names)
+
+
+def test_an_empty_folder_and_a_missing_one_say_what_is_expected(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no protein; expected files that end in .fasta"):
+        read_items(tmp_path, None)
+    with pytest.raises(UserError, match="no such file or folder"):
+        read_items(tmp_path / "none", None)
+
+
+@pytest.mark.parametrize("place", ["p/msas/bfd.a3m", "p/bfd_hits.a3m", "p.a3m", "p/msas/A/x.a3m"])
+def test_layouts_of_alignment_folders(tmp_path: Path, place: str) -> None:
+    (tmp_path / "p.fasta").write_text(">p\nACD\n")
+    file = tmp_path / "msas" / place
+    file.parent.mkdir(parents=True)
+    file.write_text(">p\nACD\n>x\nA-D\n")
+    (item,) = read_items(tmp_path / "p.fasta", tmp_path / "msas")
+    assert item.depth == 2 and not item.failed
+    (alone,) = read_items(tmp_path / "p.fasta", tmp_path / "msas", single_sequence=True)
+    assert alone.depth == 1
+    assert fingerprint(item, "") != fingerprint(alone, "") != fingerprint(alone, "x")
+
+
+def test_an_alignment_of_another_protein_fails_the_item(tmp_path: Path) -> None:
+    (tmp_path / "p.fasta").write_text(">p\nACD\n")
+    (tmp_path / "p.a3m").write_text(">q\nACE\n")
+    (item,) = read_items(tmp_path / "p.fasta", tmp_path)
+    assert item.failed and "not the query" in item.reason
+
+
+def test_an_a3m_is_an_item_and_its_header_tells_the_chains(tmp_path: Path) -> None:
+    (tmp_path / "c.a3m").write_text("#2,1\t2,1\n>101\t102\nACD\n>x\nA--\n")
+    (item,) = read_items(tmp_path, None)
+    assert item.record is not None and item.record.chains == ("AC", "AC", "D")
+    assert [len(chain[0]) for chain in item.alignments] == [2, 2, 1]
+
+
+def test_a_paired_alignment_of_queries_alone_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "c.a3m").write_text("#2,2\t1,1\n>101\t102\nACDE\n")
+    (item,) = read_items(tmp_path, None)
+    assert not item.failed and item.depth == 1

@@ -1,0 +1,262 @@
+"""Which proteins a folder asks for, each under a name of its own, with its alignments; checked before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+from zoo.errors import UserError
+from zoo.proteins.alignments import Alignment, read_alignment, single
+from zoo.proteins.fasta import Record, read_fasta, read_table
+from zoo.proteins.features import MOST_ROWS
+from zoo.proteins.problems import Problem, fatal
+from zoo.proteins.residues import ALIGNMENT_LETTERS, GAP
+
+SEQUENCES = (".fasta", ".fa", ".faa", ".fas")
+TABLES = (".csv", ".tsv")
+ALIGNMENTS = (".a3m", ".sto")
+PACKED = (".gz", ".xz")
+LONGEST_NAME = 100
+# The order in which the original joins its databases; others follow by name.
+DATABASES = ("uniref90", "bfd", "small_bfd", "mgnify")
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """One protein of the work list.
+
+    Attributes:
+        name: of its files; unique, and safe in a path.
+        record: what was given; None where nothing readable was.
+        alignments: of each chain, in the order in which they are joined; at least the chain itself.
+        problems: all that was found; a fatal one fails the item.
+        duplicate_of: name of an item that asks for the very same.
+    """
+
+    name: str
+    record: Record | None
+    alignments: tuple[tuple[Alignment, ...], ...] = ()
+    problems: tuple[Problem, ...] = ()
+    duplicate_of: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.record is None or bool(fatal(self.problems))
+
+    @property
+    def reason(self) -> str:
+        return "; ".join(str(problem) for problem in fatal(self.problems))
+
+    @property
+    def depth(self) -> int:
+        """Rows of all alignments together, before equal ones are left out."""
+        return max((sum(len(alignment) for alignment in chain) for chain in self.alignments), default=0)
+
+
+def read_items(source: Path, alignments: Path | None, single_sequence: bool = False) -> list[Item]:
+    """The work list of a file or folder, in the order of the files.
+
+    Args:
+        source: a FASTA, A3M, Stockholm, CSV or TSV file, or a folder of these.
+        alignments: a folder of alignments in the layout of AlphaFold (NAME/msas, NAME/msas/A), ColabFold (NAME.a3m) or
+            OpenFold (NAME/).
+        single_sequence: use no alignment, even where there is one.
+
+    Raises:
+        UserError: there is no such file or folder, or it holds nothing to predict.
+    """
+    items: list[Item] = []
+    taken: dict[str, Item] = {}
+    for path in files_of(source):
+        records, problems = records_of(path)
+        own = path if kind(path) in ALIGNMENTS else None
+        for record in records:
+            notes = [problem for problem in problems if problem.record == record.name]
+            items.append(item_of(record, own, alignments, single_sequence, notes, taken))
+        for name, found in failures(problems, {record.name for record in records}, path).items():
+            items.append(Item(unique(name, taken, None), None, problems=tuple(found)))
+    return items
+
+
+def files_of(source: Path) -> list[Path]:
+    if not source.exists():
+        raise UserError(f"input={source}: no such file or folder")
+    if source.is_file():
+        return [source]
+    known = SEQUENCES + TABLES + ALIGNMENTS
+    files = sorted(path for path in source.iterdir() if path.is_file() and kind(path) in known)
+    if not files:
+        raise UserError(
+            f"input={source}: holds no protein; expected files that end in {', '.join(known)} (also packed: .gz, .xz)"
+        )
+    return files
+
+
+def kind(path: Path) -> str:
+    """The ending of a file that says what it holds."""
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
+
+
+def records_of(path: Path) -> tuple[list[Record], list[Problem]]:
+    if kind(path) in SEQUENCES:
+        return read_fasta(path)
+    if kind(path) in TABLES:
+        return read_table(path)
+    alignment, problems = read_alignment(path)
+    if alignment is None:
+        return [], problems
+    query = "".join(ALIGNMENT_LETTERS[letter] for letter in alignment.letters[0])
+    if GAP in alignment.letters[0]:
+        return [], [
+            Problem(str(path), "the first row of the alignment has a gap; it has to be the query", alignment.names[0])
+        ]
+    chains: list[str] = []
+    start = 0
+    for length, copies in alignment.chains or ((len(query), 1),):
+        chains += [query[start : start + length]] * copies
+        start += length
+    if start != len(query):
+        return [], [
+            Problem(str(path), f"the header speaks of {start} residues, but the query has {len(query)}", line=1)
+        ]
+    name = path.name.split(".")[0]
+    return [Record(name, alignment.names[0], tuple(chains), str(path), 1)], [
+        dataclasses.replace(problem, record=name) for problem in problems
+    ]
+
+
+def failures(problems: list[Problem], usable: set[str], path: Path) -> dict[str, list[Problem]]:
+    """Fatal problems by the name of the record, or of the file, that they fail."""
+    result: dict[str, list[Problem]] = {}
+    for problem in fatal(problems):
+        if problem.record not in usable or problem.record is None:
+            result.setdefault(problem.record or path.name.split(".")[0], []).append(problem)
+    return result
+
+
+def item_of(
+    record: Record,
+    own: Path | None,
+    folder: Path | None,
+    single_sequence: bool,
+    notes: list[Problem],
+    taken: dict[str, Item],
+) -> Item:
+    same = taken.get(safe(record.name))
+    if same is not None and same.record is not None and same.record.chains == record.chains:
+        note = Problem(record.file, f"the same protein as {same.name}", record.name, record.line, fatal=False)
+        return Item(unique(record.name, taken, None), record, problems=(note,), duplicate_of=same.name)
+    alignments, problems = chain_alignments(record, own, folder, single_sequence)
+    name = unique(record.name, taken, None)
+    item = Item(name, record, alignments, (*notes, *problems))
+    if same is not None:
+        note = Problem(
+            record.file, f"another protein has this name; called {name}", record.name, record.line, fatal=False
+        )
+        item = dataclasses.replace(item, problems=(*item.problems, note))
+    taken[name] = item
+    return item
+
+
+def safe(name: str) -> str:
+    """A file name; long ones are cut and told apart by a digest."""
+    text = "".join(letter if letter.isalnum() or letter in "_-." else "_" for letter in name).strip(".") or "protein"
+    if len(text) > LONGEST_NAME:
+        text = text[: LONGEST_NAME - 9] + "_" + hashlib.sha256(name.encode()).hexdigest()[:8]
+    return text
+
+
+def unique(name: str, taken: dict[str, Item], item: Item | None) -> str:
+    """A name that no other item has, also where capitals do not count; it is taken from now on."""
+    base = safe(name)
+    used = {one.lower() for one in taken}
+    chosen, number = base, 1
+    while chosen.lower() in used:
+        number += 1
+        chosen = f"{base}_{number}"
+    taken[chosen] = item or Item(chosen, None)
+    return chosen
+
+
+def chain_alignments(
+    record: Record, own: Path | None, folder: Path | None, single_sequence: bool
+) -> tuple[tuple[tuple[Alignment, ...], ...], list[Problem]]:
+    """The alignments of every chain; a chain without any is aligned with itself alone."""
+    alone = tuple((single(record.name, chain),) for chain in record.chains)
+    if single_sequence:
+        return alone, []
+    given = own or record.alignment or complex_file(record, folder)
+    if given is not None and (len(record.chains) > 1 or given.is_file()):
+        return from_one_file(record, given)
+    result, problems = [], []
+    for number, chain in enumerate(record.chains):
+        files = files_of_chain(record, folder, number)
+        parts = []
+        for path in files:
+            alignment, found = read_alignment(path, chain)
+            problems += found
+            if alignment is not None:
+                database = path.name.split("_")[0].split(".")[0]
+                parts.append(alignment.first(MOST_ROWS.get(database, len(alignment))))
+        if not files and folder is not None:
+            problems.append(
+                Problem(
+                    str(folder), f"no alignment of chain {number + 1}: the sequence alone", record.name, fatal=False
+                )
+            )
+        result.append(tuple(parts) or alone[number])
+    return tuple(result), problems
+
+
+def complex_file(record: Record, folder: Path | None) -> Path | None:
+    if folder is None:
+        return None
+    candidates = [
+        folder / f"{stem}.a3m{packed}" for stem in (record.name, safe(record.name)) for packed in ("", *PACKED)
+    ]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def from_one_file(record: Record, path: Path) -> tuple[tuple[tuple[Alignment, ...], ...], list[Problem]]:
+    """One alignment of all distinct chains side by side, as ColabFold writes it."""
+    distinct = list(dict.fromkeys(record.chains))
+    alignment, problems = read_alignment(path, "".join(distinct))
+    if alignment is None:
+        return (), problems
+    parts, start = {}, 0
+    for chain in distinct:
+        parts[chain] = alignment.columns(start, start + len(chain))
+        start += len(chain)
+    return tuple((parts[chain],) for chain in record.chains), problems
+
+
+def files_of_chain(record: Record, folder: Path | None, number: int) -> list[Path]:
+    """The alignment files of one chain, in the order in which the original joins them."""
+    if folder is None:
+        return []
+    letter = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[number % 26]
+    for base in (folder / record.name, folder / safe(record.name)):
+        places = [base / "msas" / letter, base / letter]
+        places += [base / "msas", base] if len(record.chains) == 1 else []
+        for place in places:
+            files = [path for path in place.iterdir() if kind(path) in ALIGNMENTS] if place.is_dir() else []
+            files = [path for path in files if not path.name.startswith(("pdb_hits", "uniprot"))]
+            if files:
+                return sorted(files, key=lambda path: (database_rank(path.name), path.name))
+    return []
+
+
+def database_rank(name: str) -> int:
+    return next((rank for rank, database in enumerate(DATABASES) if name.startswith(database)), len(DATABASES))
+
+
+def fingerprint(item: Item, options: str) -> str:
+    """What a result depends on, as a digest: sequences, alignments, options."""
+    digest = hashlib.sha256(options.encode())
+    assert item.record is not None
+    digest.update("\0".join(item.record.chains).encode())
+    for chain in item.alignments:
+        for alignment in chain:
+            digest.update(alignment.letters.tobytes() + alignment.deletions.tobytes())
+    return digest.hexdigest()[:16]

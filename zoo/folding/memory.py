@@ -1,0 +1,32 @@
+"""How much memory a protein needs, before anything starts: the arrays that live at the same time, by their sizes."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from zoo.folding.buckets import Size
+
+
+def forecast_bytes(size: Size, config: ConfigDict) -> float:
+    """Bytes at the worst moment of one recycle: a pair update in the main stack or in that of the further sequences."""
+    c = config.model.embeddings_and_evoformer
+    width = 2 if config.model.global_config.bfloat16 else 4
+    pair = size.residues**2 * c.pair_channel * width
+    main = (size.rows + 4) * size.residues * c.msa_channel * width
+    further = size.further * size.residues * c.extra_msa_channel * width
+    letters = size.further * size.residues * 25 * 4
+    parameters = 95e6 * 4 * (c.evoformer_num_block / 48)
+    points = 12 * size.residues**2 * 4 * 3 * 4  # distances of invariant point attention
+    chunks = 4 * config.model.global_config.chunk_bytes
+    # Six arrays of the pairs' size live in a triangle multiplication, four of the alignment's in a row attention.
+    return parameters + 6 * pair + max(4 * main + further, 4 * further + main + letters) + points + chunks
+
+
+def longest_that_fits(size: Size, config: ConfigDict, free: float) -> int:
+    """The most residues that fit with the same rows; 0 where none does."""
+    low, high = 0, size.residues
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = forecast_bytes(Size(middle, size.rows, size.further), config) <= free
+        low, high = (middle, high) if fits else (low, middle)
+    return low

@@ -1,0 +1,288 @@
+"""A whole set of proteins: checked, planned into buckets, predicted one by one; a failure stops only its own protein."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from ml_collections import ConfigDict
+
+from zoo.errors import PartlyFailed, UserError
+from zoo.folding.buckets import Bucket, Size, planned
+from zoo.folding.inputs import Item, fingerprint, read_items
+from zoo.folding.memory import forecast_bytes, longest_that_fits
+from zoo.folding.options import MARK, PredictOptions
+from zoo.folding.predictor import NotFinite, Prediction, Predictor, to_size, with_ensemble
+from zoo.folding.results import (
+    DONE,
+    FAILED,
+    SKIPPED,
+    Outcome,
+    finished_before,
+    write_arrays,
+    write_prediction,
+    write_status,
+    write_summary,
+    write_text,
+)
+from zoo.models.alphafold2.config import changed, is_multimer, preset, uses_templates
+from zoo.models.alphafold2.convert import WHERE, draw, load
+from zoo.proteins import processed
+from zoo.proteins.confidence import ranking
+from zoo.proteins.features import alignment_features, no_templates, sequence_features
+
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    name: str
+    config: ConfigDict
+    predictor: Predictor
+    params: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One protein with what the network will read of it.
+
+    Attributes:
+        item: what was asked.
+        raw: raw features.
+        size: without padding.
+        key: what its result depends on.
+    """
+
+    item: Item
+    raw: dict[str, np.ndarray]
+    size: Size
+    key: str
+
+
+def predict(source: Path, output: Path, options: PredictOptions, changes: dict[str, Any], seed: int, say: Say) -> None:
+    """Predicts everything in `source` and writes it to `output`.
+
+    Raises:
+        UserError: nothing can be predicted as asked.
+        PartlyFailed: some proteins failed; summary.csv says which and why.
+    """
+    names = options.model_names()
+    if options.params is None:
+        raise UserError(f"params= is missing. {WHERE}")
+    configs = {name: configured(name, options, changes) for name in names}
+    items = read_items(source, options.alignments, options.msa == "single")
+    report(items, say)
+    output.mkdir(parents=True, exist_ok=True)
+    text = json.dumps([dataclasses.asdict(options), changes, seed], sort_keys=True, default=str)
+    outcomes: dict[str, Outcome] = {}
+    jobs = [
+        job for job in (prepared(item, configs[names[0]], text, outcomes, output, options) for item in items) if job
+    ]
+    models = loaded(configs, options, say) if jobs else []
+    sizes = [job.size for job in jobs]
+    plan = planned(sizes, options.most_waste)
+    if jobs:
+        say(f"{len(jobs)} proteins in {len(plan.buckets)} buckets, {plan.waste:.0%} of the arithmetic on padding")
+    for bucket in plan.buckets:
+        for index in bucket.members:
+            outcomes[jobs[index].item.name] = one_protein(jobs[index], bucket, models, options, output, seed, say)
+            write_summary(output / "summary.csv", [outcomes[item.name] for item in items if item.name in outcomes])
+    finish(items, outcomes, output, say)
+
+
+def configured(name: str, options: PredictOptions, changes: dict[str, Any]) -> ConfigDict:
+    return changed(preset(name), {**changes, **options.changes()})
+
+
+def report(items: list[Item], say: Say) -> None:
+    for item in items:
+        for problem in item.problems:
+            say(f"{'error' if problem.fatal else 'note'}: {problem}")
+
+
+def prepared(
+    item: Item, config: ConfigDict, text: str, outcomes: dict[str, Outcome], output: Path, options: PredictOptions
+) -> Job | None:
+    """The job of an item, or None where its outcome is known before anything runs."""
+    folder = output / item.name
+    if item.duplicate_of is not None:
+        outcomes[item.name] = Outcome(item.name, SKIPPED, f"the same protein as {item.duplicate_of}")
+    elif item.failed:
+        outcomes[item.name] = Outcome(item.name, FAILED, item.reason)
+    else:
+        assert item.record is not None
+        key = fingerprint(item, text)
+        before = finished_before(folder, key)
+        if before is not None:
+            outcomes[item.name] = before
+            return None
+        if len(item.record.chains) > 1 and not is_multimer(config):
+            reason = f"{len(item.record.chains)} chains, but the models are of single chains; choose models=multimer"
+            outcomes[item.name] = Outcome(item.name, FAILED, reason)
+        else:
+            raw = raw_features(item)
+            size = size_of(raw, read_sizes(config, options))
+            reason = does_not_fit(size, config, options)
+            if not reason:
+                return Job(item, raw, size, key)
+            outcomes[item.name] = Outcome(item.name, FAILED, reason)
+    write_status(folder, outcomes[item.name], "")
+    return None
+
+
+def raw_features(item: Item) -> dict[str, np.ndarray]:
+    assert item.record is not None
+    sequence = item.record.chains[0]
+    features = sequence_features(item.record.description, sequence) | alignment_features(item.alignments[0])
+    return features | no_templates(len(sequence))
+
+
+def read_sizes(config: ConfigDict, options: PredictOptions) -> processed.Sizes:
+    """How much of an alignment the model reads, by its configuration and the options."""
+    common, evaluation = config.data.common, config.data.eval
+    clusters = options.max_clusters or evaluation.max_msa_clusters
+    if common.reduce_msa_clusters_by_max_templates and options.max_clusters is None:
+        clusters -= evaluation.max_templates
+    further = common.max_extra_msa if options.max_further is None else options.max_further
+    return processed.Sizes(
+        clusters, further, evaluation.max_templates if uses_templates(config) else 0, evaluation.masked_msa_replace_fraction,
+        **{name: common.masked_msa[name] for name in ("profile_prob", "same_prob", "uniform_prob")},
+    )  # fmt: skip
+
+
+def size_of(raw: dict[str, np.ndarray], sizes: processed.Sizes) -> Size:
+    rows, num_res = raw["msa"].shape
+    return Size(num_res, min(rows, sizes.clusters), max(min(rows - sizes.clusters, sizes.further), 1))
+
+
+def does_not_fit(size: Size, config: ConfigDict, options: PredictOptions) -> str:
+    free = options.memory_gib * 2**30 if options.memory_gib else 0.8 * psutil.virtual_memory().available
+    needed = forecast_bytes(size, config)
+    if needed <= free:
+        return ""
+    longest = longest_that_fits(size, config, free)
+    return (
+        f"{size.residues} residues with {size.rows} + {size.further} rows need about {needed / 2**30:.1f} GiB, "
+        f"{free / 2**30:.1f} GiB are free; about {longest} residues would fit, or lower max_clusters and max_further"
+    )
+
+
+def loaded(configs: dict[str, ConfigDict], options: PredictOptions, say: Say) -> list[Model]:
+    """The models with their parameters; models of the same architecture share one predictor and its programs."""
+    predictors: dict[str, Predictor] = {}
+    models = []
+    for name, config in configs.items():
+        predictor = predictors.setdefault(config.model.to_json(), Predictor(config))
+        shapes = predictor.model.parameter_shapes()
+        if options.random:
+            params, words = draw(shapes, 0), MARK
+        else:
+            params, keys = load(Path(str(options.params)), shapes, name)
+            words = str(keys)
+        say(f"{name}: {words}")
+        models.append(Model(name, config, predictor, params))
+    return models
+
+
+def one_protein(
+    job: Job, bucket: Bucket, models: list[Model], options: PredictOptions, output: Path, seed: int, say: Say
+) -> Outcome:
+    """Every model and seed on one protein; what went wrong becomes its reason."""
+    folder, started = output / job.item.name, time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        outcome = predicted(job, bucket, models, options, folder, seed)
+    except NotFinite as error:
+        outcome = Outcome(job.item.name, FAILED, str(error))
+    except (RuntimeError, MemoryError, OSError) as error:
+        outcome = Outcome(job.item.name, FAILED, f"{type(error).__name__}: {str(error).splitlines()[0][:300]}")
+    outcome.row["seconds"] = round(time.monotonic() - started, 2)
+    write_status(folder, outcome, job.key)
+    say(
+        f"{job.item.name}: {outcome.status}{': ' + outcome.reason if outcome.reason else ''} ({outcome.row['seconds']} s)"
+    )
+    return outcome
+
+
+def predicted(
+    job: Job, bucket: Bucket, models: list[Model], options: PredictOptions, folder: Path, seed: int
+) -> Outcome:
+    mark = MARK if options.random else ""
+    ranked: list[tuple[float, str, Prediction]] = []
+    seconds: dict[str, float] = {}
+    for (number, model), run in itertools.product(enumerate(models), range(options.seeds)):
+        own_seed = (seed + run) * len(models) + number
+        stem, started = f"{model.name}_seed_{seed + run}", time.monotonic()
+        found = run_model(job, bucket, model, options, own_seed)
+        seconds[stem] = round(time.monotonic() - started, 3)
+        write_prediction(folder, stem, job.item, found, mark, options.save_representations)
+        ranked.append((ranking(found.scores, model.predictor.model.multimer), stem, found))
+        if options.stop_at_score is not None and ranked[-1][0] >= options.stop_at_score:
+            break
+    ranked.sort(key=lambda one: -one[0])
+    for place, (_, stem, _) in enumerate(ranked):
+        for ending in ("pdb", "cif"):
+            source = folder / f"unrelaxed_{stem}.{ending}"
+            if source.exists():
+                write_text(folder / f"ranked_{place}.{ending}", source.read_text())
+    order = {"order": [stem for _, stem, _ in ranked], "scores": {stem: score for score, stem, _ in ranked}}
+    write_text(folder / "ranking.json", json.dumps(order | ({"mark": mark} if mark else {}), indent=1))
+    write_text(folder / "timings.json", json.dumps(seconds, indent=1))
+    if options.save_features:
+        write_arrays(folder / "features.npz", job.raw)
+    score, stem, best = ranked[0]
+    assert job.item.record is not None
+    row = {
+        "residues": job.size.residues, "chains": len(job.item.record.chains), "alignment_rows": len(job.raw["msa"]),
+        "model": stem, "ranking": round(score, 4), "recycles": best.recycles, "mark": mark,
+        **{name: round(value, 4) for name, value in best.scores.items()},
+    }  # fmt: skip
+    return Outcome(job.item.name, DONE, "", row)
+
+
+def run_model(job: Job, bucket: Bucket, model: Model, options: PredictOptions, seed: int) -> Prediction:
+    config = model.config
+    sizes = read_sizes(config, options)
+    size = Size(
+        bucket.size.residues, min(bucket.size.rows, sizes.clusters), max(min(bucket.size.further, sizes.further), 1)
+    )
+    fixed = processed.monomer_features(job.raw)
+    if uses_templates(config):
+        fixed |= processed.template_features(job.raw, sizes.templates)
+    msa, deletions = processed.alignment_rows(job.raw)
+    ensemble = options.ensemble or (8 if options.models == "monomer_casp14" else config.data.eval.num_ensemble)
+    limit = dataclasses.replace(sizes, clusters=min(sizes.clusters, size.rows), further=size.further)
+
+    def features(recycle: int) -> dict[str, np.ndarray]:
+        def drawn(member: int) -> dict[str, np.ndarray]:
+            rng = np.random.default_rng([seed, recycle, member])
+            own = dataclasses.replace(limit, clusters=min(limit.clusters, len(msa)))
+            return processed.drawn_features(msa, deletions, own, processed.draw(msa, own, rng))
+
+        return to_size({**fixed, **with_ensemble(drawn(member) for member in range(ensemble))}, size)
+
+    recycles = config.model.num_recycle if options.recycles is None else options.recycles
+    tolerance = (
+        config.model.recycle_early_stop_tolerance if options.recycle_tolerance is None else options.recycle_tolerance
+    )
+    return model.predictor.predict(
+        model.params, features, job.size.residues, size, recycles, tolerance, seed, options.save_recycles, None
+    )
+
+
+def finish(items: list[Item], outcomes: dict[str, Outcome], output: Path, say: Say) -> None:
+    ordered = [outcomes[item.name] for item in items]
+    write_summary(output / "summary.csv", ordered)
+    count = {status: sum(one.status == status for one in ordered) for status in (DONE, FAILED, SKIPPED)}
+    say(f"{count[DONE]} done, {count[FAILED]} failed, {count[SKIPPED]} skipped; {output / 'summary.csv'}")
+    if count[FAILED]:
+        raise PartlyFailed(
+            f"{count[FAILED]} of {len(ordered)} proteins failed; the reasons are in {output / 'summary.csv'}"
+        )

@@ -1,0 +1,1 @@
+"""Proteins as data: residues, sequences, alignments, templates, structures; numpy only."""
