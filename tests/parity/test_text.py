@@ -54,7 +54,7 @@ def randomised(tree: Any, scale: float = 0.3) -> Any:
 
 
 def reference(python: str, folder: Path, kind: str, config: dict, weights: dict, inputs: dict) -> dict[str, np.ndarray]:
-    weight_files.write(folder / "weights.safetensors", weights)
+    weight_files.write(folder / "model.safetensors", weights)
     (folder / "config.json").write_text(json.dumps(config))
     np.savez(folder / "inputs.npz", **inputs)
     subprocess.run([python, str(SCRIPT), kind, str(folder)], check=True)

@@ -1,6 +1,6 @@
 """What the reference implementations give, run in an environment of their own: `python text_reference.py bert|t5 FOLDER`.
 
-Reads FOLDER/weights.safetensors, config.json and inputs.npz; writes FOLDER/outputs.npz. Imports nothing of this project.
+Reads FOLDER/model.safetensors, config.json and inputs.npz; writes FOLDER/outputs.npz. Imports nothing of this project.
 """
 
 from __future__ import annotations
@@ -43,10 +43,7 @@ def gradients(model: torch.nn.Module, value: torch.Tensor) -> dict[str, np.ndarr
 def bert(folder: Path, config: dict, inputs: dict, dtype: torch.dtype) -> dict[str, np.ndarray]:
     import transformers
 
-    kind = getattr(transformers, config["architectures"][0])
-    config = transformers.BertConfig(**config, attn_implementation="eager")
-    model = kind(config)
-    load(model, folder, dtype)
+    model = loaded(getattr(transformers, config["architectures"][0]), folder, dtype)
     found = model(
         input_ids=inputs["ids"],
         token_type_ids=inputs["types"],
@@ -67,8 +64,8 @@ def t5(folder: Path, config: dict, inputs: dict, dtype: torch.dtype) -> dict[str
 
     if dtype == torch.float64:
         in_float64_throughout()
-    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**config))
-    load(model, folder, dtype)
+    del config
+    model = loaded(transformers.T5ForConditionalGeneration, folder, dtype)
     source, mask = inputs["source"], inputs["mask"]
     logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=inputs["inputs"], use_cache=False).logits
     outputs = {"logits": logits.detach().numpy()}
@@ -79,16 +76,10 @@ def t5(folder: Path, config: dict, inputs: dict, dtype: torch.dtype) -> dict[str
     return outputs
 
 
-def load(model: torch.nn.Module, folder: Path, dtype: torch.dtype) -> None:
-    from safetensors.torch import load_file
-
-    model.to(dtype)
-    found = model.load_state_dict(load_file(folder / "weights.safetensors"), strict=False)
-    tied = ("cls.predictions.decoder.", "lm_head.weight", "encoder.embed_tokens.", "decoder.embed_tokens.")
-    assert not found.unexpected_keys, found
-    assert all(key.startswith(tied) or "position_ids" in key for key in found.missing_keys), found
-    model.eval()
-    model.tie_weights()
+def loaded(kind: type, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
+    model, report = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+    assert not report["unexpected_keys"], report
+    return model.eval()
 
 
 def main(kind: str, folder: Path) -> None:
