@@ -33,7 +33,8 @@ Progress = Callable[[int], None]
 def fetch(name: str, data_dir: Path) -> Path:
     """Downloads, verifies and unpacks a data set into `data_dir/name`; returns the folder with its files.
 
-    Processes of one machine that ask for the same data set take turns, and all but the first find it there.
+    Processes that ask for the same data set take turns, and all but the first find it there. A failure leaves nothing but
+    what had arrived.
 
     Raises:
         UserError: no network, not enough space, or the source gives something else than the card says.
@@ -41,9 +42,8 @@ def fetch(name: str, data_dir: Path) -> Path:
     about = card(name)
     assert about.archive is not None, name
     place = data_dir / name
-    place.mkdir(parents=True, exist_ok=True)
     folder = place / about.archive.folder
-    with _alone(place / ".lock"):
+    with _alone(place):
         if not folder.is_dir():
             archive = place / about.archive.url.rpartition("/")[2]
             if not archive.exists():
@@ -160,13 +160,35 @@ def _size(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Waits until no other process of this machine holds the lock."""
+def _alone(place: Path) -> Iterator[None]:
+    """Makes the folder and holds a lock in it; afterwards the lock is gone, and the folder too where it stayed empty."""
+    made = [folder for folder in (place, *place.parents) if not folder.exists()]
+    while (lock := _locked(place / ".lock")) is None:
+        pass
+    try:
+        yield
+    finally:
+        (place / ".lock").unlink()
+        lock.close()
+        with contextlib.suppress(OSError):  # not empty
+            for folder in made:
+                folder.rmdir()
+
+
+def _locked(path: Path) -> IO[str] | None:
+    """Waits for the lock; None where its last holder has removed the file, so that another one is the lock by now."""
     import fcntl
 
-    with lock.open("w") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+        file.close()
+    except FileNotFoundError:
+        pass
+    return None
 
 
 @contextlib.contextmanager

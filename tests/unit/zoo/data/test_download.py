@@ -162,7 +162,7 @@ def small_set(server: Server, monkeypatch: pytest.MonkeyPatch) -> Card:
 def test_fetch_unpacks_the_listed_files_and_nothing_else(server: Server, small_set: Card, tmp_path: Path) -> None:
     folder = fetch("cifar10", tmp_path)
     assert sorted(path.name for path in folder.iterdir()) == ["data_batch_1.bin", "test_batch.bin"]
-    assert sorted(path.name for path in folder.parent.iterdir()) == [".lock", "files"]
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["files"]
     assert fetch("cifar10", tmp_path) == folder and len(server.ranges) == 1
 
 
@@ -199,9 +199,11 @@ def test_a_missing_data_set_is_an_error_in_training_and_digits_in_a_rehearsal(
     server: Server, small_set: Card, tmp_path: Path
 ) -> None:
     server.status = 404
+    tmp_path = tmp_path / "deep/data"
     config = DataConfig("cifar10", image_size=16, global_batch=4)
     with pytest.raises(UserError, match="no CIFAR-10 in data_dir=.*python -m zoo.data.download cifar10 --data-dir"):
         open_dataset(config, tmp_path, 10, rehearsal=False)
+    assert not tmp_path.parent.exists()
     dataset = open_dataset(config, tmp_path, 10, rehearsal=True)
     assert dataset.name == "digits"
     assert "handwritten digits, enlarged to 16x16 pixels" in dataset.announcement and "\n" not in dataset.announcement
