@@ -18,7 +18,7 @@ TINY = ResNetConfig(blocks=(1, 2), width=4, num_classes=5, stem="cifar")
 def initialised(config: ResNetConfig, size: int = 8, batch: int = 4) -> tuple[ResNet, dict, jax.Array]:
     model = ResNet(config)
     images = jax.random.normal(jax.random.key(1), (batch, size, size, 3))
-    return model, jax.jit(lambda key: model.init(key, images, train=False))(jax.random.key(0)), images
+    return model, jax.jit(lambda key: initial_variables(config, key))(jax.random.key(0)), images
 
 
 def evaluated(config: ResNetConfig, variables: dict, images: jax.Array) -> jax.Array:
