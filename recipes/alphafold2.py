@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,14 +59,24 @@ class AlphaFold2Recipe:
         args = (model.parameter_shapes(), model.feature_shapes(num_res, num_msa, num_extra), previous)
         return Task(model.iterate, jax.tree.map(abstract, args), mode="inference", carried={}, batch=(), name=self.name)
 
-    def predict_set(self, source: Path, output: Path, seed: int, say: Say) -> None:
+    def predict(self, words: Mapping[str, str], run_dir: Path, say: Say) -> None:
         """Predicts every protein of a file or folder.
+
+        Args:
+            words: input, output and seed of `zoo.predict`.
+            run_dir: not used; nothing was trained.
+            say: prints a line.
 
         Raises:
             UserError: nothing can be predicted as asked.
             PartlyFailed: some proteins failed.
         """
-        predict(source, output, self.options, self.changes, seed, say)
+        del run_dir
+        for name, what in (("input", "a file or folder of sequences"), ("output", "a folder")):
+            if name not in words:
+                raise UserError(f"{name}= is missing; name {what}")
+        source, output = Path(words["input"]), Path(words["output"])
+        predict(source, output, self.options, self.changes, int(words["seed"]), say)
 
 
 def abstract(leaf: Any) -> jax.ShapeDtypeStruct:

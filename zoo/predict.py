@@ -5,7 +5,8 @@ of records at a time. The same command goes on where it stopped.
 
 For potentials input names folders or files of frames, separated by commas, and output a folder; model= names .dp or .yaml files in
 place of the one in run_dir (several give their deviation), and most= limits the frames of each system.
-A recipe that works on a whole set (alphafold2) takes input=FILE|FOLDER output=FOLDER, and the options of its section `predict`.
+
+For proteins (alphafold2) input is a file or folder and output a folder; the options are those of the recipe's section `predict`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from zoo.training.job import load
 
 BATCH = 32
 # Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
-PATHS = ("params", "alignments", "references")
+PATHS = ("params", "alignments")
 
 
 def main(argv: list[str]) -> int:
@@ -38,17 +39,12 @@ def main(argv: list[str]) -> int:
         rest.append("cluster=local")
     config = compose(sectioned(rest))
     recipe = load(config.recipe, config.data_dir)
-    if hasattr(recipe, "predict"):  # what it takes are no records: frames of atoms, say
+    if config.recipe.predict and not hasattr(recipe, "options"):
+        raise UserError(f"{next(iter(config.recipe.predict))}= is not an option of recipe={recipe.name}")
+    if hasattr(recipe, "predict"):  # what it takes are no records: frames of atoms, proteins
+        own["seed"] = str(config.seed)
         recipe.predict(own, config.run_dir, lambda line: print(line, flush=True))
         return DONE
-    if hasattr(recipe, "predict_set"):
-        for name in ("input", "output"):
-            if name not in own:
-                raise UserError(f"{name}= is missing; name a {'file or folder' if name == 'input' else 'folder'}")
-        recipe.predict_set(Path(own["input"]), Path(own["output"]), config.seed, lambda text: print(text, flush=True))
-        return DONE
-    if config.recipe.predict:
-        raise UserError(f"{next(iter(config.recipe.predict))} is not an option of recipe={recipe.name}")
     if not hasattr(recipe, "predictor"):
         raise UserError(f"recipe={recipe.name} has no predictions")
     for name in ("input", "output"):

@@ -22,7 +22,6 @@ class PredictOptions:
     params: str | None = None
     alignments: Path | None = None
     msa: Literal["auto", "single"] = "auto"
-    references: Path | None = None
     recycles: int | None = None
     recycle_tolerance: float | None = None
     seeds: int = 1

@@ -18,8 +18,7 @@ from zoo.proteins.structures import PDB_CHAINS, Structure, residue_confidence, t
 
 DONE, FAILED, SKIPPED = "done", "failed", "skipped"
 COLUMNS = (
-    "name status reason residues chains alignment_rows model ranking mean_plddt ptm iptm recycles "
-    "lddt_ca tm_score rmsd seconds mark"
+    "name status reason residues chains alignment_rows model ranking mean_plddt ptm iptm recycles seconds mark"
 ).split()
 
 
@@ -89,9 +88,9 @@ def write_prediction(
     write_arrays(folder / f"result_{stem}.npz", arrays)
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
     partial = path.with_name(f".{path.name}.partial.npz")
-    np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(partial, **arrays)
     os.replace(partial, path)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import psutil
 from ml_collections import ConfigDict
@@ -80,6 +81,7 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
     items = read_items(source, options.alignments, options.msa == "single")
     report(items, say)
     output.mkdir(parents=True, exist_ok=True)
+    keep_programs()
     text = json.dumps([dataclasses.asdict(options), changes, seed], sort_keys=True, default=str)
     outcomes: dict[str, Outcome] = {}
     jobs = [
@@ -95,6 +97,12 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
             outcomes[jobs[index].item.name] = one_protein(jobs[index], bucket, models, options, output, seed, say)
             write_summary(output / "summary.csv", [outcomes[item.name] for item in items if item.name in outcomes])
     finish(items, outcomes, output, say)
+
+
+def keep_programs() -> None:
+    """Compiled programs are kept on disk, so that a later run compiles nothing; JAX_COMPILATION_CACHE_DIR says where."""
+    if not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "flowaware-zoo" / "programs"))
 
 
 def configured(name: str, options: PredictOptions, changes: dict[str, Any]) -> ConfigDict:

@@ -31,8 +31,8 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", ["model_1_ptm", "model_3", "model_1_multimer", "model_1_multimer_v3"])
 def test_keys_and_shapes_are_those_of_the_original(name: str, root: Path) -> None:
-    # Made by `python tests/reference/alphafold2_original.py keys MODEL...` with google-deepmind/alphafold c77e5d2.
-    expected = json.loads((root / "tests/reference/alphafold2_keys.json").read_text())[name]
+    # Made by `python tests/parity/alphafold2_reference.py keys MODEL...` with google-deepmind/alphafold c77e5d2.
+    expected = json.loads((root / "tests/parity/alphafold2_keys.json").read_text())[name]
     ours = convert.keys_and_shapes(AlphaFold2(preset(name)).parameter_shapes())
     lines = "\n".join(f"{key} {list(shape)}" for key, shape in sorted(ours.items()))
     assert len(ours) == expected["count"]

@@ -3,8 +3,8 @@
 The original (google-deepmind/alphafold, commit c77e5d2) stays outside the repository, in an environment that has jax, dm-haiku,
 ml_collections, absl-py, dm-tree and numpy; TensorFlow is not needed. It is called as a program of its own:
 
-    PYTHONPATH=ORIGINAL python tests/reference/alphafold2_original.py keys MODEL...              > keys.json
-    PYTHONPATH=ORIGINAL python tests/reference/alphafold2_original.py run JOB.npz OUT.npz
+    PYTHONPATH=ORIGINAL python tests/parity/alphafold2_reference.py keys MODEL...              > keys.json
+    PYTHONPATH=ORIGINAL python tests/parity/alphafold2_reference.py run JOB.npz OUT.npz
 
 JOB.npz holds `model`, `changes` (JSON of dotted paths), `recycles`, `seed`, `params/SCOPE//NAME` and `features/NAME`; OUT.npz the
 outputs by their path. For AlphaFold-Multimer OUT.npz also holds the alignments that it drew in each recycle, under `drawn/`.
