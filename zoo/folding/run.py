@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -101,7 +102,7 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
 
 def keep_programs() -> None:
     """Compiled programs are kept on disk, so that a later run compiles nothing; JAX_COMPILATION_CACHE_DIR says where."""
-    if not jax.config.jax_compilation_cache_dir:
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "flowaware-zoo" / "programs"))
 
 
