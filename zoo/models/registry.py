@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any
 
 from zoo.errors import UserError
+from zoo.typed import nearest
 
 # name -> "module:attribute"; the name is the folder below zoo/models.
 MODELS = {
@@ -31,8 +31,6 @@ def resolve(name: str) -> Any:
         UserError: there is no model of that name; the text lists the names and the nearest one.
     """
     if name not in MODELS:
-        nearest = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise UserError(f"model={name!r} is not known; known are {', '.join(names())}{hint}")
+        raise UserError(f"model={name!r} is not known{nearest(name, MODELS)}; known are {', '.join(names())}")
     module, attribute = MODELS[name].split(":")
     return getattr(importlib.import_module(module), attribute)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from zoo.training.checkpoints import locate
 from zoo.training.origin import Origin, origin
 from zoo.training.run_folder import RunFolder, check_place
 from zoo.training.state import num_bytes
+from zoo.typed import nearest
 
 Level = Literal["emulated", "cluster"]
 
@@ -127,8 +127,7 @@ def load(config: RecipeConfig, data_dir: Path) -> Any:
 
 def check_strategy(strategy: str) -> None:
     if strategy not in fa.STRATEGIES:
-        close = difflib.get_close_matches(strategy, fa.STRATEGIES, 1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
+        hint = nearest(strategy, fa.STRATEGIES)
         raise UserError(f"strategy={strategy} is not known{hint}; choose one of {', '.join(fa.STRATEGIES)}")
 
 

@@ -18,5 +18,5 @@ def test_every_row_resolves_and_every_folder_has_a_row(root: Path) -> None:
 
 
 def test_unknown_name_lists_the_known_and_the_nearest() -> None:
-    with pytest.raises(UserError, match="model='resnot' is not known; known are .*resnet.*; did you mean resnet?"):
+    with pytest.raises(UserError, match=r"model='resnot' is not known \(did you mean resnet\?\); known are .*resnet"):
         registry.resolve("resnot")
