@@ -25,6 +25,7 @@ def test_tables_give_their_column(tmp_path: Path) -> None:
         assert list(documents(tmp_path / name)) == TEXTS, name
 
 
+@pytest.mark.smoke  # the Parquet library must go with the NumPy of the lane
 def test_parquet_gives_its_column(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
