@@ -1,66 +1,106 @@
-"""Sequential tree-reweighted message passing: a lower bound that only rises, and labellings on the way.
+"""Lower bounds: message passing for the labels, prices for the memory, raised together.
 
-Reference: Kolmogorov, Convergent Tree-Reweighted Message Passing for Energy Minimization, 2006.
+With prices p >= 0 on the moments every labelling that fits costs at least cost + p . (usage - capacity), so the least
+of
+that over all labellings is a lower bound. Message passing bounds that least from below, and its labellings say where
+memory is too full: there the price rises, by a step that would take the bound up to a level if it were linear.
+References: Kolmogorov, Convergent Tree-Reweighted Message Passing for Energy Minimization, 2006; Goffin and Kiwiel,
+Convergence of a Simple Subgradient Level Method, 1999.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from flowaware_core.search.labelling import kernels
+from flowaware_core.search.labelling.flat import Graph, Rows
 
-class Messages:
-    """Messages of one core between its nodes in a fixed order.
+WARM_UP = 10  # sweeps before the first price
+FIRST_LEVEL = 0.2  # of the cost: how far over the bound the first level is
+PATIENCE = 4  # steps without half the way to the level after which it comes down
+LOWER, HIGHER = 0.6, 1.2  # what the distance to the level becomes after a failure, after a success
+DONE = 1e-3  # of the gap: the level's distance at which the prices are as good as they get
+STILL = 1e-6  # of the cost: rise of the bound in PATIENCE sweeps below which it stands still where there are no prices
 
-    Every sweep takes the node costs anew, so that they may change (multipliers) while the messages stay.
+
+class Dual:
+    """Messages and prices of one core, and the best bound they have proven.
+
+    Attributes:
+        bound: the best lower bound so far, without the offset of the core.
+        labels: the labelling of the last sweep.
+        prices, messages: those of the best bound.
+        done: whether further steps are not worth their time.
     """
 
-    def __init__(self, sizes: list[int], edges: list[tuple[int, int]], matrices: list[np.ndarray]) -> None:
-        self.sizes = sizes
-        self.links: list[list[tuple[int, int, np.ndarray]]] = [
-            [] for _ in sizes
-        ]  # (edge, other, [labels of other, mine])
-        self.inward = [[np.zeros(sizes[i]), np.zeros(sizes[j])] for i, j in edges]  # messages into i, into j
-        for number, ((i, j), matrix) in enumerate(zip(edges, matrices, strict=True)):
-            self.links[i].append((number, j, np.ascontiguousarray(matrix.T)))
-            self.links[j].append((number, i, np.ascontiguousarray(matrix)))
-        self.weights = []
-        for node, links in enumerate(self.links):
-            ahead = sum(other > node for _, other, _ in links)
-            self.weights.append(1.0 / max(ahead, len(links) - ahead, 1))
+    def __init__(self, graph: Graph, rows: Rows, offset: float) -> None:
+        sizes = np.diff(graph.offset)
+        self.graph, self.rows = graph, rows
+        self.labels = np.zeros(len(sizes), dtype=np.int64)
+        self.bound = -np.inf
+        self.prices = np.zeros(len(rows.capacity))
+        self.messages = np.zeros(int(np.repeat(sizes, np.diff(graph.first)).sum()))
+        self.done = False
+        self._offset = offset
+        self._now_prices, self._now_messages = self.prices.copy(), self.messages.copy()
+        self._costs = np.empty_like(graph.cost)
+        self._room = np.empty(len(rows.capacity))
+        self._blocks = np.empty(-(-len(rows.capacity) // kernels.BLOCK))
+        self._distance = 0.0  # from the best bound to the level
+        self._mark, self._tries = -np.inf, 0
+        self._last = -np.inf
+        for _ in range(WARM_UP):
+            self._sweep()
 
-    def sweep(self, costs: list[np.ndarray], forward: bool) -> tuple[float, np.ndarray]:
-        """One pass over all nodes.
+    def advance(self, cost: float) -> None:
+        """One step.
 
-        Returns:
-            a lower bound of the least cost, valid whatever the messages were before (each edge keeps at least minus
-            the share of the node that
-            sent along it, and a node's shares add up to at most its belief, which is not negative once its least is
-            taken off);
-            the labelling that gives each node in turn its best label against those already labelled and the messages
-            of the others.
+        Args:
+            cost: that of the best labelling known, without the offset of the core; inf = none.
         """
-        labels = np.zeros(len(self.sizes), dtype=np.int64)
-        bound = 0.0
-        nodes = range(len(self.sizes)) if forward else range(len(self.sizes) - 1, -1, -1)
-        for node in nodes:
-            belief = costs[node].copy()
-            given = costs[node].copy()
-            for number, other, matrix in self.links[node]:
-                message = self.inward[number][0 if node < other else 1]
-                belief += message
-                done = other < node if forward else other > node
-                given += matrix[labels[other]] if done else message
-            labels[node] = int(np.argmin(given))
-            least = belief.min()
-            belief -= least
-            bound += least
-            share = belief * self.weights[node]
-            for number, other, matrix in self.links[node]:
-                if (other > node) != forward:
-                    continue
-                side = 0 if node < other else 1
-                outward = (matrix + (share - self.inward[number][side])).min(axis=1)
-                least = outward.min()
-                bound += least
-                self.inward[number][1 - side] = outward - least
-        return bound, labels
+        if not len(self.prices):
+            self._sweep()
+            self._stand_still()
+            return
+        if self._distance == 0.0:
+            self._distance = self._first_distance(cost)
+            self._mark = self.bound
+        excess = np.where((self._now_prices <= 0.0) & (self._room > 0.0), 0.0, -self._room)
+        square = float(excess @ excess)
+        if square > 0.0:
+            length = max(min(self.bound + self._distance, cost) - self._last, 0.0) / square
+            np.maximum(self._now_prices + length * excess, 0.0, out=self._now_prices)
+        self._sweep()
+        self._tries += 1
+        if self.bound > self._mark + 0.5 * self._distance:
+            self._mark, self._tries = self.bound, 0
+            self._distance *= HIGHER
+        elif self._tries > PATIENCE:
+            self._mark, self._tries = self.bound, 0
+            self._distance *= LOWER
+            self._now_prices[:], self._now_messages[:] = self.prices, self.messages
+            self._sweep()
+            known = cost - self.bound if np.isfinite(cost) else abs(self.bound + self._offset)
+            self.done = self._distance <= DONE * known
+
+    def _sweep(self) -> None:
+        kernels.priced(self.graph, self.rows, self._now_prices, self._costs)
+        kernels.sweep(self.graph, self._costs, self._now_messages, self.labels, True)
+        bound = kernels.sweep(self.graph, self._costs, self._now_messages, self.labels, False)
+        self._last = bound - float(self._now_prices @ self.rows.capacity)
+        kernels.measure(self.graph, self.rows, self.labels, self._room, self._blocks)
+        if self._last > self.bound:
+            self.bound = self._last
+            self.prices[:], self.messages[:] = self._now_prices, self._now_messages
+
+    def _first_distance(self, cost: float) -> float:
+        distance = FIRST_LEVEL * abs(self.bound + self._offset)
+        if np.isfinite(cost):
+            distance = min(distance, 0.5 * (cost - self.bound)) or 0.5 * (cost - self.bound)
+        return distance or 1e-3 * float(self.graph.table.max(initial=0.0) + np.abs(self.graph.cost).max(initial=1.0))
+
+    def _stand_still(self) -> None:
+        self._tries += 1
+        if self._tries > PATIENCE:
+            self.done = self.bound <= self._mark + STILL * abs(self.bound + self._offset)
+            self._mark, self._tries = self.bound, 0

@@ -71,9 +71,14 @@ class Problem:
                 level[stop] -= amounts[labels[node]]
         return float(np.cumsum(level).max(initial=0.0))
 
+    @property
+    def rounding(self) -> float:
+        """Bytes by which a sum of bytes may be over the limit: less than one byte for any limit under a terabyte."""
+        return 1e-12 * abs(self.limit or 0.0)
+
     def fits(self, peak: float) -> bool:
-        """Whether a peak is under the limit, up to the rounding of the sums that made it."""
-        return self.limit is None or peak <= self.limit + 1e-9 * abs(self.limit)
+        """Whether a peak is under the limit."""
+        return self.limit is None or peak <= self.limit + self.rounding
 
 
 @dataclasses.dataclass(frozen=True)

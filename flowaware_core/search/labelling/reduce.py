@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
+from flowaware_core.search.labelling.core import Core
 from flowaware_core.search.labelling.matrices import Key, Pool
-from flowaware_core.search.labelling.problem import Problem
-from flowaware_core.search.labelling.usage import Usage, compressed
+from flowaware_core.search.labelling.usage import Usage, compressed, grouped
 
 LARGEST_COMPARISON = 30_000_000  # label x label x label entries above which dominance is not looked for
+
+WORTHWHILE = 0.97  # part of the labels left after a round above which no further round is made
 
 
 class Infeasible(Exception):
@@ -24,52 +27,37 @@ class Infeasible(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Core:
-    """What is left of a problem.
+class Reduction:
+    """A smaller core and the way back.
 
     Attributes:
-        costs: node cost vectors, all finite.
-        edges, matrices: as in Problem; no parallel edges, i < j. Equal matrices are one object.
-        usage: what is left of the memory limit; None = it cannot bind.
-        offset: cost of what was decided.
-        nodes: number in the original problem of each node.
+        core: what is left; all node costs finite.
+        nodes: for each of its nodes the number in the original core.
+        names: for each of its nodes the original labels of its labels, ascending.
+        steps: (node, table, parents) in the order of removal: the label of the node is the table's entry at the labels
+            of the parents, each a (node, its original labels at that time).
+        total: nodes of the original core.
     """
 
-    costs: list[np.ndarray]
-    edges: list[tuple[int, int]]
-    matrices: list[np.ndarray]
-    usage: Usage | None
-    offset: float
-    nodes: np.ndarray
+    core: Core
+    nodes: list[int]
     names: list[np.ndarray]
-    steps: list[tuple]
+    steps: list[tuple[int, np.ndarray, list[tuple[int, np.ndarray]]]]
     total: int
 
     def restore(self, labels: np.ndarray) -> np.ndarray:
-        """Labels of the original problem from labels of the core."""
+        """Labels of the original core from labels of the smaller one."""
         result = np.zeros(self.total, dtype=np.int64)
-        for position, node in enumerate(self.nodes):
-            result[node] = self.names[position][labels[position]]
+        for node, names, label in zip(self.nodes, self.names, labels, strict=True):
+            result[node] = names[label]
         for node, table, parents in reversed(self.steps):
-            index = tuple(np.searchsorted(names, result[parent]) for parent, names in parents)
-            result[node] = table[index]
-        return result
-
-    def project(self, labels: np.ndarray) -> np.ndarray | None:
-        """Labels of the core from labels of the original problem; None where the core no longer has the label."""
-        result = np.zeros(len(self.nodes), dtype=np.int64)
-        for position, node in enumerate(self.nodes):
-            names = self.names[position]
-            index = np.searchsorted(names, labels[node])
-            if index == len(names) or names[index] != labels[node]:
-                return None
-            result[position] = index
+            result[node] = table[tuple(np.searchsorted(names, result[parent]) for parent, names in parents)]
         return result
 
 
-def reduced(problem: Problem, with_memory: bool = True) -> Core:
-    """The core of a problem. Raises Infeasible where forbidden choices leave a node without labels."""
-    return _Reducer(problem, with_memory).run()
+def reduced(core: Core) -> Reduction:
+    """A core with the same optimum. Raises Infeasible where forbidden choices or memory leave nothing to choose."""
+    return _Reducer(core).run()
 
 
 def _take_rows(matrix: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -108,46 +96,51 @@ def _regret(matrix: np.ndarray) -> np.ndarray:
 
 
 class _Reducer:
-    def __init__(self, problem: Problem, with_memory: bool) -> None:
+    def __init__(self, core: Core) -> None:
+        count = len(core.costs)
         self.pool = Pool()
-        self.costs = [np.asarray(costs, dtype=np.float64) for costs in problem.node_costs]
-        self.names = [self.pool.add(np.arange(len(costs))) for costs in self.costs]
+        self.costs = list(core.costs)
+        self.names = [self.pool.add(np.arange(len(cost))) for cost in self.costs]
         self.neighbours: list[dict[int, Key]] = [{} for _ in self.costs]
-        self.rows: list[list[tuple[int, int, Key]]] = [[] for _ in self.costs]
-        self.alive = [True] * len(self.costs)
+        self.rows: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in self.costs]
+        self.fixed_rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.usage = core.usage
+        self.alive = [True] * count
         self.steps: list[tuple] = []
-        self.offset = 0.0
-        self.capacity = np.zeros(0)
-        self.fixed_rows: list[tuple[int, int, float]] = []
-        self.queue: deque[int] = deque(range(len(self.costs)))
-        self.queued = [True] * len(self.costs)
-        self.changed = set(range(len(self.costs)))
-        for (i, j), matrix in zip(problem.edges, problem.edge_costs, strict=True):
+        self.offset = core.offset
+        self.queue: deque[int] = deque(range(count))
+        self.queued = [True] * count
+        self.changed = set(range(count))
+        if core.usage is not None:
+            self._share_out(core.usage)
+        for (i, j), matrix in zip(core.edges, core.matrices, strict=True):
             if i == j:
                 self.costs[i] = self.costs[i] + np.diagonal(matrix)
             else:
                 self._connect(i, j, self.pool.add_shared(matrix))
-        if with_memory and problem.limit is not None and problem.usage:
-            for node, start, stop, amounts in problem.usage:
-                if stop > start:
-                    self.rows[node].append((start, stop, self.pool.add_shared(amounts)))
-            self.capacity = np.full(max(stop for _, _, stop, _ in problem.usage), float(problem.limit))
 
-    def run(self) -> Core:
+    def run(self) -> Reduction:
+        size = np.inf
         while True:
-            while self.queue:
-                node = self.queue.popleft()
-                self.queued[node] = False
-                if self.alive[node]:
-                    self._simplify(node)
-            if self._compress():
-                continue
+            self._settle()
+            self._compress()
+            self._settle()
             for node in sorted(self.changed):
                 if self.alive[node]:
                     self._drop_dominated(node)
             self.changed.clear()
-            if not self.queue:
-                return self._core()
+            self._settle()
+            before, size = size, sum(len(cost) for cost, alive in zip(self.costs, self.alive, strict=True) if alive)
+            if not self.changed or size > WORTHWHILE * before:
+                return self._result()
+
+    def _settle(self) -> None:
+        """Simplifies until no node changes."""
+        while self.queue:
+            node = self.queue.popleft()
+            self.queued[node] = False
+            if self.alive[node]:
+                self._simplify(node)
 
     # Bookkeeping ------------------------------------------------------------------------------------------------------
 
@@ -180,7 +173,7 @@ class _Reducer:
         pick = self.pool.add(keep)
         self.costs[node] = self.costs[node][keep]
         self.names[node] = self.pool.derive("rows", _take_rows, self.names[node], pick)
-        self.rows[node] = [(a, b, self.pool.derive("rows", _take_rows, key, pick)) for a, b, key in self.rows[node]]
+        self.rows[node] = [(start, stop, amounts[:, keep]) for start, stop, amounts in self.rows[node]]
         for other, key in list(self.neighbours[node].items()):
             self._disconnect(node, other)
             self._connect(node, other, self.pool.derive("rows", _take_rows, key, pick))
@@ -235,7 +228,8 @@ class _Reducer:
             self.costs[other] = self.costs[other] + self.pool.arrays[key][0]
             self._disconnect(node, other)
             self._touch(other)
-        self.fixed_rows += [(a, b, float(self.pool.arrays[key][0])) for a, b, key in self.rows[node]]
+        self.fixed_rows += self.rows[node]
+        self.rows[node] = []
         self._remove(node, np.zeros((), dtype=np.int64), [])
 
     def _merge(self, node: int, other: int, choice: np.ndarray) -> None:
@@ -249,7 +243,7 @@ class _Reducer:
         for third, key in list(self.neighbours[node].items()):
             self._disconnect(node, third)
             self._connect(other, third, self.pool.derive("rows", _take_rows, key, pick))
-        self.rows[other] += [(a, b, self.pool.derive("rows", _take_rows, key, pick)) for a, b, key in self.rows[node]]
+        self.rows[other] += [(start, stop, amounts[:, choice]) for start, stop, amounts in self.rows[node]]
         self.rows[node] = []
         self._remove(node, choice, [other])
         self._touch(other)
@@ -293,11 +287,10 @@ class _Reducer:
         for key in keys:
             worse = worse + self.pool.fact("regret", _regret, key)
         replaces = worse <= 0
-        for _, _, key in self.rows[node]:
+        for _, _, amounts in self.rows[node]:
             if not replaces.any():
                 break
-            amounts = self.pool.arrays[key]
-            replaces &= amounts[None, :] <= amounts[:, None]
+            replaces &= (amounts[:, None, :] <= amounts[:, :, None]).all(axis=0)
         order = np.arange(len(cost))
         # Of two labels that replace each other the first stays.
         replaces &= ~replaces.T | (order[None, :] < order[:, None])
@@ -308,56 +301,57 @@ class _Reducer:
 
     # Memory -----------------------------------------------------------------------------------------------------------
 
-    def _compress(self) -> bool:
-        """Shrinks the memory rows; whether a node lost its last one and can now be simplified further."""
-        if not len(self.capacity):
-            return False
-        taken = np.zeros(len(self.capacity) + 1)
-        for start, stop, amount in self.fixed_rows:
-            taken[start] += amount
-            taken[stop] -= amount
-        self.fixed_rows = []
-        rows = {
-            node: [(a, b, self.pool.arrays[key]) for a, b, key in items]
-            for node, items in enumerate(self.rows)
-            if items and self.alive[node]
-        }
-        usage = compressed(rows, self.capacity - np.cumsum(taken)[:-1])
-        if (usage.capacity < 0).any():
-            raise Infeasible
-        self.capacity = usage.capacity
-        freed = False
-        for node in rows:
-            items = usage.segments.get(node)
-            self.rows[node] = (
-                [] if items is None else [(a, b, self.pool.add(amounts)) for a, b, amounts in zip(*items, strict=True)]
-            )
-            if items is None:
-                freed = True
-                self._touch(node)
-        return freed
+    def _share_out(self, usage: Usage) -> None:
+        """Gives every node its rows."""
+        for group in usage.groups:
+            order = np.argsort(group.node, kind="stable")
+            node = group.node[order]
+            cuts = np.concatenate([[0], np.flatnonzero(np.diff(node)) + 1, [len(node)]])
+            columns = [array[order] for array in (group.start, group.stop, group.amounts)]
+            for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+                self.rows[node[first]].append(tuple(column[first:last] for column in columns))
 
-    def _core(self) -> Core:
+    def _compress(self) -> None:
+        """Shrinks the memory rows; nodes that lose their last one can be simplified further."""
+        if self.usage is None:
+            return
+        owners = [node for node, rows in enumerate(self.rows) if rows]
+        usage = self._usage(lambda node: node)
+        self.usage = usage if usage.groups else None
+        for node in owners:
+            self.rows[node] = []
+        self._share_out(usage)
+        for node, label in usage.oversized():
+            self.costs[node] = np.where(np.arange(len(self.costs[node])) == label, np.inf, self.costs[node])
+            self._touch(node)
+        for node in owners:
+            if not self.rows[node]:
+                self._touch(node)
+
+    def _usage(self, number: Callable[[int], int]) -> Usage:
+        """The memory of the remaining nodes, compressed, under new node numbers."""
+        taken = np.zeros(len(self.usage.capacity) + 1)
+        for start, stop, amounts in self.fixed_rows:
+            np.add.at(taken, start, amounts[:, 0])
+            np.subtract.at(taken, stop, amounts[:, 0])
+        self.fixed_rows = []
+        groups = grouped((number(node), *rows) for node, items in enumerate(self.rows) for rows in items)
+        capacity = self.usage.capacity - np.cumsum(taken)[:-1]
+        usage = compressed(dataclasses.replace(self.usage, capacity=capacity, groups=groups))
+        if (usage.capacity < -usage.tolerance).any():
+            raise Infeasible
+        return usage
+
+    def _result(self) -> Reduction:
         nodes = [node for node, alive in enumerate(self.alive) if alive]
         position = {node: index for index, node in enumerate(nodes)}
         edges = [(position[i], position[j], key) for i in nodes for j, key in self.neighbours[i].items() if i < j]
-        segments = {}
-        for node in nodes:
-            if self.rows[node]:
-                start, stop, keys = zip(*self.rows[node], strict=True)
-                segments[position[node]] = (
-                    np.array(start),
-                    np.array(stop),
-                    np.array([self.pool.arrays[key] for key in keys]),
-                )
-        return Core(
+        usage = self._usage(position.__getitem__) if self.usage is not None else None
+        core = Core(
             costs=[self.costs[node] for node in nodes],
             edges=[(i, j) for i, j, _ in edges],
             matrices=[self.pool.arrays[key] for _, _, key in edges],
-            usage=Usage(self.capacity, segments) if segments else None,
+            usage=usage if usage and usage.groups else None,
             offset=self.offset,
-            nodes=np.array(nodes, dtype=np.int64),
-            names=[self._name(node) for node in nodes],
-            steps=self.steps,
-            total=len(self.alive),
         )
+        return Reduction(core, nodes, [self._name(node) for node in nodes], self.steps, len(self.alive))

@@ -1,20 +1,17 @@
-"""From a problem to a solution: reduce, solve the core exactly or between bounds, come back."""
+"""From a problem to a solution."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from flowaware_core.search.labelling import eliminate
-from flowaware_core.search.labelling.bound import Messages
-from flowaware_core.search.labelling.local import Local
+from flowaware_core.search.labelling.core import Core, as_core
 from flowaware_core.search.labelling.problem import Problem, Solution, checked_seeds
-from flowaware_core.search.labelling.reduce import Core, Infeasible, reduced
+from flowaware_core.search.labelling.reduce import Infeasible, reduced
+from flowaware_core.search.labelling.search import EQUAL, Budget, Incumbent, eliminated, search
 
-LARGEST_TABLE = 3_000_000  # entries of one step of exact elimination
-ITERATIONS = 200
+ITERATIONS = 400
 
 
 def solve(
@@ -31,56 +28,50 @@ def solve(
     Args:
         problem: what to label.
         seeds: labellings to start from.
-        iterations: sweeps of the bound and rounds of the search; more takes longer and finds more.
+        iterations: steps of the bound; more takes longer and finds more.
         seconds: wall-clock time after which to stop improving; None = only iterations count.
 
     Returns:
         the solution; where no labelling was found that fits, the one of least peak with `feasible` False.
     """
-    clock = _Clock(seconds)
+    budget = Budget(iterations, seconds)
     best = _Best(problem)
     for seed in checked_seeds(problem, seeds):
         best.offer(seed)
-    try:
-        bound = _solve_core(problem, reduced(problem, with_memory=False), best, iterations, clock)
-        if (
-            not (best.feasible and best.cost <= bound + 1e-9 * abs(bound))
-            and problem.limit is not None
-            and problem.usage
-        ):
-            bound = max(bound, _solve_core(problem, reduced(problem), best, iterations, clock))
-    except Infeasible:
-        bound = np.inf
+    bound = -np.inf
+    if problem.limit is not None and problem.usage:
+        bound = _without_limit(problem, best)
+    if not _is_optimal(best, bound):
+        incumbent = Incumbent(best.cost, best.offer)
+        bound = max(bound, search(as_core(problem), incumbent, np.inf, budget))
     if not best.feasible:
-        _least_memory(problem, best, iterations, clock)
-    bound = min(bound, best.cost) if best.feasible else bound
-    return Solution(best.labels, best.cost, float(bound), best.feasible, best.peak, clock.elapsed())
+        _least_memory(problem, best)
+    bound = min(bound, best.cost)
+    return Solution(best.labels, best.price, float(bound), best.feasible, best.peak, budget.elapsed())
 
 
-def _least_memory(problem: Problem, best: _Best, iterations: int, clock: _Clock) -> None:
-    """Offers a labelling that occupies little: bytes x moments in the place of costs."""
-    occupied = [np.where(np.isfinite(costs), 0.0, np.inf) for costs in problem.node_costs]
-    for node, start, stop, amounts in problem.usage:
-        occupied[node] = occupied[node] + amounts * max(stop - start, 0)
-    zeros = {id(matrix): np.where(np.isfinite(matrix), 0.0, np.inf) for matrix in problem.edge_costs}
-    allowed = tuple(zeros[id(matrix)] for matrix in problem.edge_costs)
+def _without_limit(problem: Problem, best: _Best) -> float:
+    """The optimum as if memory had no limit, where it is cheap to find: often it fits."""
     try:
-        core = reduced(Problem(tuple(occupied), problem.edges, allowed))
-        _solve_core(problem, core, best, iterations, clock)
+        smaller = reduced(as_core(problem, with_memory=False))
     except Infeasible:
-        best.offer(np.array([int(np.argmin(costs)) for costs in occupied]))
+        return np.inf
+    return eliminated(smaller.core, Incumbent(np.inf, best.offer).through(smaller.restore))
 
 
-class _Clock:
-    def __init__(self, seconds: float | None) -> None:
-        self.began = time.perf_counter()
-        self.seconds = seconds
+def _least_memory(problem: Problem, best: _Best) -> None:
+    """Offers a labelling that occupies little: bytes x moments in the place of costs."""
+    core = as_core(problem, with_memory=False)
+    costs = [np.where(np.isfinite(cost), 0.0, np.inf) for cost in core.costs]
+    for node, start, stop, amounts in problem.usage:
+        costs[node] = costs[node] + amounts * max(stop - start, 0)
+    allowed = {id(matrix): np.where(np.isfinite(matrix), 0.0, np.inf) for matrix in core.matrices}
+    matrices = [allowed[id(matrix)] for matrix in core.matrices]
+    search(Core(costs, core.edges, matrices), Incumbent(np.inf, best.offer), np.inf, Budget(ITERATIONS, None))
 
-    def elapsed(self) -> float:
-        return time.perf_counter() - self.began
 
-    def over(self) -> bool:
-        return self.seconds is not None and self.elapsed() > self.seconds
+def _is_optimal(best: _Best, bound: float) -> bool:
+    return best.feasible and best.cost <= bound + EQUAL * abs(bound)
 
 
 class _Best:
@@ -90,67 +81,19 @@ class _Best:
         self.problem = problem
         self.labels = np.zeros(len(problem.node_costs), dtype=np.int64)
         self.feasible = False
-        self.cost = self.peak = np.inf
+        self.price = self.peak = np.inf
         self.offer(self.labels)
 
-    def offer(self, labels: np.ndarray) -> None:
-        cost, peak = self.problem.cost(labels), self.problem.peak(labels)
-        feasible = np.isfinite(cost) and self.problem.fits(peak)
-        new = (not feasible, cost if feasible else (not np.isfinite(cost), peak))
-        old = (not self.feasible, self.cost if self.feasible else (not np.isfinite(self.cost), self.peak))
+    @property
+    def cost(self) -> float:
+        """Of the best labelling that fits; inf = none."""
+        return self.price if self.feasible else np.inf
+
+    def offer(self, labels: np.ndarray) -> float:
+        price, peak = self.problem.cost(labels), self.problem.peak(labels)
+        feasible = bool(np.isfinite(price)) and self.problem.fits(peak)
+        new = (not feasible, price if feasible else (not np.isfinite(price), peak))
+        old = (not self.feasible, self.price if self.feasible else (not np.isfinite(self.price), self.peak))
         if new < old:
-            self.labels, self.cost, self.peak, self.feasible = labels.copy(), cost, peak, feasible
-
-
-def _solve_core(problem: Problem, core: Core, best: _Best, iterations: int, clock: _Clock) -> float:
-    """Offers labellings of the core to `best`; returns a lower bound."""
-    if not core.costs:
-        best.offer(core.restore(np.zeros(0, dtype=np.int64)))
-        return core.offset
-    sizes = [len(costs) for costs in core.costs]
-    if core.usage is None:
-        plan = eliminate.order(sizes, core.edges, LARGEST_TABLE)
-        if plan is not None:
-            labels, cost = eliminate.optimum(core.costs, core.edges, core.matrices, plan)
-            best.offer(core.restore(labels))
-            return core.offset + cost
-    return _between_bounds(core, best, iterations, clock)
-
-
-def _between_bounds(core: Core, best: _Best, iterations: int, clock: _Clock) -> float:
-    messages = Messages([len(costs) for costs in core.costs], core.edges, core.matrices)
-    local = Local(core)
-    usage = core.usage
-    prices = np.zeros(len(usage.capacity)) if usage else np.zeros(0)
-    bound, scale = -np.inf, 1.0
-    for iteration in range(iterations):
-        if clock.over():
-            break
-        costs = _priced(core, prices)
-        _, labels = messages.sweep(costs, forward=True)
-        proven, labels = messages.sweep(costs, forward=False)
-        bound = max(bound, core.offset + proven - (float(prices @ usage.capacity) if usage else 0.0))
-        if best.feasible and best.cost <= bound + 1e-9 * abs(bound):
-            break
-        if usage:
-            over = usage.level(labels) - usage.capacity
-            target = best.cost if best.feasible else bound + abs(bound) * 0.1 + 1.0
-            step = scale * max(target - bound, 1e-6 * abs(target)) / max(float(over @ over), 1e-300)
-            prices = np.maximum(prices + step * over, 0.0)
-            scale = max(scale * 0.98, 0.05)
-        if iteration % 5 == 4 or not usage:
-            local.start(labels)
-            if not usage or local.repair(len(core.costs)):
-                local.descend(20)
-            best.offer(core.restore(local.labels))
-    return bound
-
-
-def _priced(core: Core, prices: np.ndarray) -> list[np.ndarray]:
-    """Node costs plus the price of the memory that each label occupies."""
-    costs = [cost.copy() for cost in core.costs]
-    if core.usage:
-        total = np.concatenate([[0.0], np.cumsum(prices)])
-        for node, (start, stop, amounts) in core.usage.segments.items():
-            costs[node] += (total[stop] - total[start]) @ amounts
-    return costs
+            self.labels, self.price, self.peak, self.feasible = labels.copy(), price, peak, feasible
+        return self.cost

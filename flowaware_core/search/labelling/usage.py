@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 
 import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Segments:
+    """What the labels of nodes with equally many labels occupy.
+
+    Attributes:
+        node, start, stop: [segments] the node and its moments [start, stop); sorted by node, then start.
+        amounts: [segments, labels].
+    """
+
+    node: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    amounts: np.ndarray
+
+    def select(self, keep: np.ndarray) -> Segments:
+        return Segments(self.node[keep], self.start[keep], self.stop[keep], self.amounts[keep])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,114 +32,138 @@ class Usage:
 
     Attributes:
         capacity: [moments] room left for the segments; what every labelling occupies is already taken off.
-        segments: per node, (start, stop, amounts [segments, labels]): disjoint intervals [start, stop) in which the
-        node occupies
-            `amounts` of its label. At least one label of each segment occupies 0.
+        groups: segments by number of labels; after `compressed` those of one node are disjoint and have a label that
+            occupies nothing.
+        moments: [moments] their numbers in the problem this came from.
+        tolerance: by how much rounding may take a labelling over the capacity.
     """
 
     capacity: np.ndarray
-    segments: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
+    groups: tuple[Segments, ...]
+    moments: np.ndarray
+    tolerance: float = 0.0
 
     def level(self, labels: np.ndarray) -> np.ndarray:
         """[moments] what a labelling occupies."""
         change = np.zeros(len(self.capacity) + 1)
-        for node, (start, stop, amounts) in self.segments.items():
-            np.add.at(change, start, amounts[:, labels[node]])
-            np.subtract.at(change, stop, amounts[:, labels[node]])
+        for group in self.groups:
+            amount = np.take_along_axis(group.amounts, labels[group.node][:, None], axis=1)[:, 0]
+            _add(change, group.start, amount)
+            _add(change, group.stop, -amount)
         return np.cumsum(change)[:-1]
+
+    def oversized(self) -> Iterator[tuple[int, int]]:
+        """(node, label) of the labels that do not fit even if every other node takes the least it can."""
+        if not len(self.capacity):
+            return
+        padded = np.append(self.capacity, np.inf)
+        for group in self.groups:
+            room = np.minimum.reduceat(padded, np.ravel(np.column_stack([group.start, group.stop])))[::2]
+            where, label = np.nonzero(group.amounts > room[:, None] + self.tolerance)
+            yield from set(zip(group.node[where].tolist(), label.tolist(), strict=True))
 
     def excess(self, labels: np.ndarray) -> float:
         """How far a labelling is over the capacity at the worst moment; at most 0 = it fits."""
         return float((self.level(labels) - self.capacity).max(initial=0.0))
 
 
-def compressed(rows: dict[int, list[tuple[int, int, np.ndarray]]], capacity: np.ndarray) -> Usage:
-    """The usage of rows (start, stop, bytes per label) per node against a capacity per moment.
+def grouped(rows: Iterable[tuple[int, np.ndarray, np.ndarray, np.ndarray]]) -> tuple[Segments, ...]:
+    """Segments from (node, starts, stops, amounts [rows, labels]), in any order."""
+    by_size: dict[int, list] = {}
+    for row in rows:
+        by_size.setdefault(row[3].shape[1], []).append(row)
+    groups = []
+    for size in sorted(by_size):
+        nodes, starts, stops, amounts = zip(*by_size[size], strict=True)
+        counts = [len(start) for start in starts]
+        groups.append(
+            Segments(np.repeat(nodes, counts), np.concatenate(starts), np.concatenate(stops), np.concatenate(amounts))
+        )
+    return tuple(groups)
 
-    Two exact steps, repeated: moments that fit whatever the labels are left out; so are moments that need, label by
-    label, no more room
-    than a neighbouring one.
+
+def compressed(usage: Usage) -> Usage:
+    """The same limit with fewer moments and segments.
+
+    Two exact steps, repeated: moments that fit whatever the labels are left out; so are moments that need, whatever
+    the labels, no more room than a neighbouring one.
     """
-    changes = {node: _changes(items, len(capacity)) for node, items in rows.items() if items}
+    groups, capacity, moments = usage.groups, usage.capacity, usage.moments
     while True:
         before = len(capacity)
-        segments, capacity = _normalised(changes, capacity)
-        keep = _binding(segments, capacity)
+        groups, capacity = _normalised(groups, capacity)
+        keep = _binding(groups, capacity + usage.tolerance)
         if keep.any():
-            keep &= ~_dominated(segments, capacity)
-        segments, capacity = _kept(segments, capacity, keep)
+            keep &= ~_dominated(groups, capacity)
+        position = np.concatenate([[0], np.cumsum(keep)])
+        capacity, moments = capacity[keep], moments[keep]
+        moved = (dataclasses.replace(group, start=position[group.start], stop=position[group.stop]) for group in groups)
+        groups = tuple(group.select(group.stop > group.start) for group in moved)
         if len(capacity) >= 0.98 * before:
-            return Usage(capacity, segments)
-        changes = {node: _edges(*segment) for node, segment in segments.items()}
+            groups, capacity = _normalised(groups, capacity)
+            return dataclasses.replace(usage, capacity=capacity, groups=groups, moments=moments)
 
 
-def _changes(items: list[tuple[int, int, np.ndarray]], moments: int) -> tuple[np.ndarray, np.ndarray]:
-    """(moment, change of the amounts at that moment), sorted, one entry per moment."""
-    start = np.array([item[0] for item in items], dtype=np.int64)
-    stop = np.minimum(np.array([item[1] for item in items], dtype=np.int64), moments)
-    amounts = np.array([item[2] for item in items], dtype=np.float64)
-    alive = stop > start
-    return _edges(start[alive], stop[alive], amounts[alive])
+def _add(total: np.ndarray, index: np.ndarray, amount: np.ndarray) -> None:
+    total += np.bincount(index, amount, len(total))
 
 
-def _edges(start: np.ndarray, stop: np.ndarray, amounts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    moments, where = np.unique(np.concatenate([start, stop]), return_inverse=True)
-    change = np.zeros((len(moments), amounts.shape[1]))
-    np.add.at(change, where, np.concatenate([amounts, -amounts]))
-    return moments, change
+def _changes(group: Segments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(node, moment, change of the amounts at that moment), one entry per node and moment, sorted."""
+    node = np.concatenate([group.node, group.node])
+    moment = np.concatenate([group.start, group.stop])
+    order = np.lexsort((moment, node))
+    node, moment = node[order], moment[order]
+    first = np.flatnonzero(np.concatenate([[True], (np.diff(node) != 0) | (np.diff(moment) != 0)]))
+    change = np.add.reduceat(np.concatenate([group.amounts, -group.amounts])[order], first, axis=0)
+    return node[first], moment[first], change
 
 
-def _normalised(changes, capacity):
-    """Segments whose least amount is 0 (the least goes off the capacity), none of them all zero."""
+def _normalised(groups: tuple[Segments, ...], capacity: np.ndarray) -> tuple[tuple[Segments, ...], np.ndarray]:
+    """Disjoint segments per node with a least amount of 0 (the least goes off the capacity), none of them all zero."""
     taken = np.zeros(len(capacity) + 1)
-    segments = {}
-    for node, (moments, change) in changes.items():
-        if len(moments) < 2:
+    result = []
+    for group in groups:
+        group = group.select(group.stop > group.start)
+        if not len(group.node):
             continue
-        amounts = np.cumsum(change, axis=0)[:-1]
+        node, moment, change = _changes(group)
+        amounts = np.cumsum(change, axis=0)
+        # The amounts of a node add up to nothing after its last moment: what is left there is rounding.
+        first = np.concatenate([[True], np.diff(node) != 0])
+        before = np.where(first[:, None], np.concatenate([np.zeros((1, amounts.shape[1])), amounts[:-1]]), 0.0)
+        amounts -= np.add.reduceat(before, np.flatnonzero(first), axis=0)[np.cumsum(first) - 1]
+        inside = np.flatnonzero(np.concatenate([np.diff(node) == 0, [False]]))
+        start, stop, amounts = moment[inside], moment[inside + 1], amounts[inside]
         least = amounts.min(axis=1)
-        np.add.at(taken, moments[:-1], least)
-        np.subtract.at(taken, moments[1:], least)
+        _add(taken, start, least)
+        _add(taken, stop, -least)
         amounts = amounts - least[:, None]
-        amounts[amounts < 1e-9 * np.abs(change).max()] = 0.0
-        alive = amounts.any(axis=1)
-        if alive.any():
-            segments[node] = (moments[:-1][alive], moments[1:][alive], amounts[alive])
-    return segments, capacity - np.cumsum(taken)[:-1]
+        amounts[amounts <= 1e-12 * np.abs(change).max()] = 0.0
+        result.append(Segments(node[inside], start, stop, amounts).select(amounts.any(axis=1)))
+    return tuple(group for group in result if len(group.node)), capacity - np.cumsum(taken)[:-1]
 
 
-def _binding(segments, capacity) -> np.ndarray:
+def _binding(groups: tuple[Segments, ...], capacity: np.ndarray) -> np.ndarray:
     """Moments at which some choice of labels is over the capacity."""
     most = np.zeros(len(capacity) + 1)
-    for start, stop, amounts in segments.values():
-        peak = amounts.max(axis=1)
-        np.add.at(most, start, peak)
-        np.subtract.at(most, stop, peak)
+    for group in groups:
+        peak = group.amounts.max(axis=1)
+        _add(most, group.start, peak)
+        _add(most, group.stop, -peak)
     return np.cumsum(most)[:-1] > capacity
 
 
-def _dominated(segments, capacity) -> np.ndarray:
+def _dominated(groups: tuple[Segments, ...], capacity: np.ndarray) -> np.ndarray:
     """Moments that need no more room than the next one, or than the previous one, whatever the labels."""
     least = np.zeros(len(capacity) + 1)
     most = np.zeros(len(capacity) + 1)
-    for segment in segments.values():
-        moments, change = _edges(*segment)
-        np.add.at(least, moments, change.min(axis=1))
-        np.add.at(most, moments, change.max(axis=1))
+    for group in groups:
+        _, moment, change = _changes(group)
+        _add(least, moment, change.min(axis=1))
+        _add(most, moment, change.max(axis=1))
     room = np.diff(capacity)
     # Step from moment t to t+1: usage grows by at least least[t+1], room by room[t].
     by_next = np.append(least[1 : len(capacity)] >= room, False)
     by_previous = np.insert((most[1 : len(capacity)] <= room) & ~by_next[:-1], 0, False)
     return by_next | by_previous
-
-
-def _kept(segments, capacity, keep):
-    """The same segments in the numbering of the kept moments."""
-    position = np.concatenate([[0], np.cumsum(keep)])
-    result = {}
-    for node, (start, stop, amounts) in segments.items():
-        first, last = position[start], position[stop]
-        alive = last > first
-        if alive.any():
-            result[node] = (first[alive], last[alive], amounts[alive])
-    return result, capacity[keep]

@@ -1,0 +1,176 @@
+"""The search on a core: bounds from both sides, then everything that cannot matter goes, then what is left is
+solved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowaware_core.search.labelling import eliminate
+from flowaware_core.search.labelling.core import Core
+from flowaware_core.search.labelling.reduce import Infeasible, reduced
+
+if TYPE_CHECKING:  # importing it imports numba, which only large cores need
+    from flowaware_core.search.labelling.bound import Dual
+
+LARGEST_TABLE = 2_000_000  # entries of one step of exact elimination
+MOST_ENTRIES = 50_000_000  # of all its steps
+TINY = 1_500  # entries of a core that goes to the integer program at once
+SMALL = 4_000  # entries of what is left that goes there
+NODES_PER_ITERATION = 10
+EQUAL = 1e-9  # relative difference below which two costs are the same
+EVERY = 8  # steps of the bound between two labellings that are improved
+
+
+class Budget:
+    """How much work is left: iterations, and wall-clock time where a limit is given."""
+
+    def __init__(self, iterations: int, seconds: float | None) -> None:
+        self.iterations = iterations
+        self._began = time.perf_counter()
+        self._seconds = seconds
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self._began
+
+    def left(self) -> float | None:
+        """Seconds left; None = no limit."""
+        return None if self._seconds is None else max(self._seconds - self.elapsed(), 0.0)
+
+    def empty(self) -> bool:
+        return self.iterations <= 0 or self.left() == 0.0
+
+    def take(self) -> bool:
+        """Takes one iteration; False where none is left."""
+        if self.empty():
+            return False
+        self.iterations -= 1
+        return True
+
+
+@dataclasses.dataclass
+class Incumbent:
+    """The cost of the best labelling that fits, and where better ones go.
+
+    Attributes:
+        cost: inf = none yet.
+        offer: takes labels of the core at hand that are believed to fit and to cost less than `cost`; returns the
+        cost of
+            the best labelling afterwards.
+    """
+
+    cost: float
+    offer: Callable[[np.ndarray], float]
+
+    def through(self, restore: Callable[[np.ndarray], np.ndarray]) -> Incumbent:
+        """The same for a smaller core."""
+        return Incumbent(self.cost, lambda labels: self.propose(restore(labels)))
+
+    def propose(self, labels: np.ndarray) -> float:
+        self.cost = min(self.cost, self.offer(labels))
+        return self.cost
+
+
+def search(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> float:
+    """Looks for labellings that fit and cost less than `cutoff` and than the incumbent.
+
+    Returns:
+        a lower bound: a labelling that fits costs at least this or at least `cutoff`.
+    """
+    try:
+        smaller = reduced(core)
+    except Infeasible:
+        return np.inf
+    inner = incumbent.through(smaller.restore)
+    bound = _solve(smaller.core, inner, cutoff, budget)
+    incumbent.cost = min(incumbent.cost, inner.cost)
+    return bound
+
+
+def eliminated(core: Core, incumbent: Incumbent) -> float:
+    """The optimum of a core without memory where exact elimination can find it cheaply, otherwise -inf."""
+    assert core.usage is None
+    order = eliminate.order(core.sizes, core.edges, LARGEST_TABLE)
+    if order is None or order.entries > MOST_ENTRIES:
+        return -np.inf
+    labels, cost = eliminate.optimum(core.costs, core.edges, core.matrices, order)
+    incumbent.propose(labels)
+    return core.offset + cost
+
+
+def _solve(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> float:
+    if core.usage is None:
+        bound = eliminated(core, incumbent)
+        if bound > -np.inf:
+            return bound
+    if core.entries <= TINY:
+        return _exactly(core, incumbent, budget)
+    return _between_bounds(core, incumbent, cutoff, budget)
+
+
+def _exactly(core: Core, incumbent: Incumbent, budget: Budget) -> float:
+    from flowaware_core.search.labelling import exact
+
+    best = exact.optimum(core, NODES_PER_ITERATION * max(budget.iterations, 1), budget.left())
+    if best.labels is not None:
+        incumbent.propose(best.labels)
+    return best.bound
+
+
+def _between_bounds(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> float:
+    """Raises a bound and improves labellings on the way; then goes on with the part of the core that can be better.
+
+    That part is first cut down further, to what labellings close to the bound are made of: either one of them is the
+    best, or there is none so close and the bound rises.
+    """
+    from flowaware_core.search.labelling import fix
+
+    dual = _ascended(core, incumbent, cutoff, budget)
+    bound = core.offset + dual.bound
+    if _closed(bound, min(incumbent.cost, cutoff)):
+        return bound
+    slack = fix.slack(core, dual)
+    keep = max(SMALL, core.entries // 4)
+    while not budget.empty():
+        limit = min(incumbent.cost, cutoff)
+        cut = min(limit, core.offset + slack.bound + slack.gap(keep))
+        rest = slack.without(cut - core.offset) if np.isfinite(cut) else core
+        if rest.entries > 0.9 * core.entries:
+            return max(bound, _exactly(core, incumbent, budget)) if core.entries <= 2 * SMALL else bound
+        inside = search(rest, incumbent, cut, budget)
+        bound = max(bound, min(cut, inside))
+        if inside < cut or _closed(bound, min(incumbent.cost, cutoff)):
+            return bound
+        keep *= 2
+    return bound
+
+
+def _closed(bound: float, cost: float) -> bool:
+    return bound >= cost - EQUAL * abs(cost)
+
+
+def _ascended(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> Dual:
+    """Prices and messages with a good bound; its labellings, improved, go to the incumbent."""
+    from flowaware_core.search.labelling import flat
+    from flowaware_core.search.labelling.bound import Dual
+    from flowaware_core.search.labelling.local import Local
+
+    graph, rows = flat.graph(core), flat.rows(core)
+    dual, local = Dual(graph, rows, core.offset), Local(graph, rows)
+    step = 0
+    while not dual.done and budget.take():
+        if step % EVERY == 0 or step in (1, 2, 4):
+            labels, cost, excess = local.improved(dual.labels)
+            if excess <= 0.0 and core.offset + cost < incumbent.cost:
+                incumbent.propose(labels)
+        limit = min(incumbent.cost, cutoff)
+        if _closed(core.offset + dual.bound, limit):
+            break
+        dual.advance(limit - core.offset)
+        step += 1
+    return dual
