@@ -6,6 +6,7 @@ Memory is one row per moment, of which few bind: a moment gets its row when a so
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import highspy
 import numpy as np
@@ -42,7 +43,7 @@ class _Program:
         self.scale = 1.0
         self.rows: set[int] = set()
         # The constructor of highspy.Highs itself prints a banner, which no option turns off.
-        self.solver = highspy.Highs.__base__()
+        self.solver: Any = highspy.Highs.__mro__[1]()
         for option, value in (
             ("output_flag", False),
             ("threads", 1),
@@ -146,6 +147,7 @@ class _Program:
 
     def _add_row(self, moment: int) -> None:
         usage = self.core.usage
+        assert usage is not None
         columns, amounts = [], []
         for group in usage.groups:
             alive = (group.start <= moment) & (moment < group.stop)

@@ -77,10 +77,10 @@ def graph(core: Core) -> Graph:
     counts = [len(items) for items in halves]
     flat = [item for items in halves for item in sorted(items)]
     owner = np.repeat(np.arange(len(sizes)), counts)
-    other, edge, matrix = (
+    other, number, matrix_start = (
         np.array(column, dtype=np.int64) for column in (zip(*flat, strict=True) if flat else ((), (), ()))
     )
-    by_edge = np.argsort(edge, kind="stable").reshape(-1, 2)
+    by_edge = np.argsort(number, kind="stable").reshape(-1, 2)
     reverse = np.empty(len(flat), dtype=np.int64)
     reverse[by_edge[:, 0]], reverse[by_edge[:, 1]] = by_edge[:, 1], by_edge[:, 0]
     ahead = np.bincount(owner, other > owner, len(sizes))
@@ -92,7 +92,7 @@ def graph(core: Core) -> Graph:
         first=_starts(counts),
         other=other,
         reverse=reverse,
-        matrix=matrix,
+        matrix=matrix_start,
         message=_starts(sizes[owner])[:-1],
         share=1.0 / np.maximum(np.maximum(ahead, counts - ahead), 1.0),
         table=table,
@@ -114,17 +114,19 @@ def forbidden(core: Core) -> float:
 def rows(core: Core) -> Rows:
     """The memory of a core."""
     groups = core.usage.groups if core.usage else ()
-    node, start, stop, amount, amounts = [], [], [], [], []
-    length = 0
+    starts, length = [], 0
     for group in groups:
-        node.append(group.node)
-        start.append(group.start)
-        stop.append(group.stop)
-        amount.append(length + group.amounts.shape[1] * np.arange(len(group.node)))
-        amounts.append(np.ravel(group.amounts))
+        starts.append(length + group.amounts.shape[1] * np.arange(len(group.node)))
         length += group.amounts.size
-    whole = np.zeros(0, dtype=np.int64)
-    node, start, stop, amount = (np.concatenate([whole, *parts]) for parts in (node, start, stop, amount))
+    node, start, stop, amount = (
+        np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+        for parts in (
+            [group.node for group in groups],
+            [group.start for group in groups],
+            [group.stop for group in groups],
+            starts,
+        )
+    )
     order = np.lexsort((start, node))
     return Rows(
         capacity=core.usage.capacity + core.usage.tolerance if core.usage else np.zeros(0),
@@ -132,7 +134,7 @@ def rows(core: Core) -> Rows:
         start=start[order],
         stop=stop[order],
         amount=amount[order],
-        amounts=np.concatenate([np.zeros(0), *amounts]),
+        amounts=np.concatenate([np.zeros(0), *(np.ravel(group.amounts) for group in groups)]),
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 import numpy as np
 
 Key = int
+Fact = TypeVar("Fact")
 
 
 class Pool:
@@ -19,10 +21,10 @@ class Pool:
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
-        self._numbers: dict[tuple, Key] = {}
+        self._numbers: dict[Hashable, Key] = {}
         self._identities: dict[int, tuple[np.ndarray, Key]] = {}
         self._transposes: dict[Key, Key] = {}
-        self._derived: dict[Hashable, object] = {}
+        self._derived: dict[Hashable, Any] = {}
 
     def add(self, array: np.ndarray) -> Key:
         """The number of an array (its content decides)."""
@@ -63,9 +65,10 @@ class Pool:
             self._derived[signature] = result
         return result
 
-    def fact(self, name: str, compute: Callable[..., object], *operands: Key) -> object:
+    def fact(self, name: str, compute: Callable[..., Fact], *operands: Key) -> Fact:
         """As `derive`, for a result that is not an array of the pool."""
         signature = (name, *operands)
         if signature not in self._derived:
             self._derived[signature] = compute(*(self.arrays[key] for key in operands))
-        return self._derived[signature]
+        found: Fact = self._derived[signature]
+        return found

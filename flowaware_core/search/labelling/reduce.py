@@ -106,7 +106,7 @@ class _Reducer:
         self.fixed_rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.usage = core.usage
         self.alive = [True] * count
-        self.steps: list[tuple] = []
+        self.steps: list[tuple[int, np.ndarray, list[tuple[int, np.ndarray]]]] = []
         self.offset = core.offset
         self.queue: deque[int] = deque(range(count))
         self.queued = [True] * count
@@ -266,13 +266,13 @@ class _Reducer:
             self._touch(others[0])
         else:
             left, right = matrices[0].T + cost, matrices[1]
-            best = np.empty((left.shape[0], right.shape[1]), dtype=np.int64)
-            value = np.empty(best.shape)
+            choice = np.empty((left.shape[0], right.shape[1]), dtype=np.int64)
+            value = np.empty(choice.shape)
             for row in range(len(left)):
                 table = left[row][:, None] + right
-                best[row] = np.argmin(table, axis=0)
-                value[row] = table[best[row], np.arange(table.shape[1])]
-            self._remove(node, best, others)
+                choice[row] = np.argmin(table, axis=0)
+                value[row] = table[choice[row], np.arange(table.shape[1])]
+            self._remove(node, choice, others)
             self._connect(others[0], others[1], self.pool.add(value))
 
     def _drop_dominated(self, node: int) -> None:
@@ -330,6 +330,7 @@ class _Reducer:
 
     def _usage(self, number: Callable[[int], int]) -> Usage:
         """The memory of the remaining nodes, compressed, under new node numbers."""
+        assert self.usage is not None
         taken = np.zeros(len(self.usage.capacity) + 1)
         for start, stop, amounts in self.fixed_rows:
             np.add.at(taken, start, amounts[:, 0])
