@@ -5,9 +5,12 @@ ml_collections, absl-py, dm-tree and numpy; TensorFlow is not needed. It is call
 
     PYTHONPATH=ORIGINAL python tests/parity/alphafold2_reference.py keys MODEL...              > keys.json
     PYTHONPATH=ORIGINAL python tests/parity/alphafold2_reference.py run JOB.npz OUT.npz
+    PYTHONPATH=ORIGINAL python tests/parity/alphafold2_reference.py pair JOB.npz OUT.npz
+    PYTHONPATH=ORIGINAL python tests/parity/alphafold2_reference.py draws OUT.npz
 
 JOB.npz holds `model`, `changes` (JSON of dotted paths), `recycles`, `seed`, `params/SCOPE//NAME` and `features/NAME`; OUT.npz the
-outputs by their path. For AlphaFold-Multimer OUT.npz also holds the alignments that it drew in each recycle, under `drawn/`.
+outputs by their path. For AlphaFold-Multimer OUT.npz also holds the alignments that it drew in each recycle, under `drawn/`, and
+what was drawn, under `draws/`. For `pair` JOB.npz holds `CHAIN/NAME`, the raw features of each chain, and OUT.npz the complex's.
 """
 
 from __future__ import annotations
@@ -114,33 +117,76 @@ def drawn(config, key, batch, recycles: int) -> dict[str, np.ndarray]:
     c = config.embeddings_and_evoformer
     network_key = hk.PRNGSequence(key)
     safe = prng.SafeKey(next(network_key))
-    draws = []
+    draws, order, masked, replacement = [], [], [], []
     for recycle in range(recycles + 1):
         own = safe
         if recycle < recycles:
             safe, own = safe.split()
         _, own = own.split()  # the scan over the ensemble
         own, sample, mask = own.split(3)
+        sample, again = sample.duplicate()
         features = dict(batch)
         features["msa_profile"] = m.make_msa_profile(features)
         features = m.make_masked_msa(m.sample_msa(sample, features, c.num_msa), mask, c.masked_msa)
         features["cluster_profile"], features["cluster_deletion_mean"] = m.nearest_neighbor_clusters(features)
         further, further_mask = m.create_extra_msa_feature(features, c.num_extra_msa)
+        numbered = {"msa_mask": batch["msa_mask"], "cluster_bias_mask": batch["cluster_bias_mask"], "msa": batch["msa"]}
+        numbered["deletion_matrix"] = np.arange(len(batch["msa"]))
+        numbered = m.sample_msa(again, numbered, c.num_msa)
+        order.append(np.concatenate([numbered["deletion_matrix"], numbered["extra_deletion_matrix"]]))
+        masked.append(features["bert_mask"])
+        replacement.append(features["msa"])
         draws.append({
             "msa_feat": m.create_msa_feat(features), "msa_mask": features["msa_mask"],
             "extra_msa": features["extra_msa"][: c.num_extra_msa], "extra_msa_mask": further_mask,
             "extra_has_deletion": further[..., 23], "extra_deletion_value": further[..., 24],
         })  # fmt: skip
-    return {f"drawn/{name}": np.stack([np.asarray(draw[name]) for draw in draws]) for name in draws[0]}
+    found = {f"drawn/{name}": np.stack([np.asarray(draw[name]) for draw in draws]) for name in draws[0]}
+    found |= {
+        "draws/order": np.stack(order),
+        "draws/masked": np.stack(masked),
+        "draws/replacement": np.stack(replacement),
+    }
+    return found
+
+
+def pair(job: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    from alphafold.data import feature_processing, pipeline_multimer
+
+    chains: dict[str, dict] = {}
+    for path, value in job.items():
+        chain, name = path.split("/")
+        chains.setdefault(chain, {})[name] = value.astype(object) if value.dtype.kind == "S" else value
+    chains = {chain: pipeline_multimer.convert_monomer_features(value, chain) for chain, value in chains.items()}
+    merged = feature_processing.pair_and_merge(pipeline_multimer.add_assembly_features(chains))
+    return {name: np.asarray(value) for name, value in pipeline_multimer.pad_msa(merged, 512).items()}
+
+
+def draws(rows: int = 15, residues: int = 18) -> dict[str, np.ndarray]:
+    """What the original makes of a small alignment, whose last row is padding, in two recycles; and the alignment."""
+    rng = np.random.default_rng(1)
+    batch = {"msa": rng.integers(0, 22, (rows, residues)), "deletion_matrix": rng.integers(0, 3, (rows, residues))}
+    batch["msa"][9] = batch["msa"][4]  # the same agreement with two rows
+    batch = {name: value.astype(np.int32 if name == "msa" else np.float32) for name, value in batch.items()}
+    batch["msa_mask"], batch["bert_mask"] = np.ones((2, rows, residues), np.float32)
+    batch["msa_mask"][-1] = 0
+    batch["cluster_bias_mask"] = (np.arange(rows) == 0).astype(np.float32)
+    changes = {"num_msa": 6, "num_extra_msa": 7}
+    changes = {f"model.embeddings_and_evoformer.{name}": value for name, value in changes.items()}
+    config = configured("model_1_multimer_v3", changes)
+    found = drawn(config, jax.random.PRNGKey(0), batch, recycles=1)
+    return found | {"msa": batch["msa"], "deletion_matrix": batch["deletion_matrix"]}
 
 
 def main(argv: list[str]) -> None:
     restore_clip()
     if argv[0] == "keys":
         print(json.dumps({name: key_shapes(name, {}) for name in argv[1:]}, indent=1))
+    elif argv[0] == "draws":
+        np.savez_compressed(argv[1], **draws())
     else:
         with np.load(argv[1], allow_pickle=False) as job:
-            outputs = run(dict(job))
+            outputs = {"run": run, "pair": pair}[argv[0]](dict(job))
         np.savez(argv[2], **outputs)
 
 

@@ -6,12 +6,15 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
+import numpy as np
+
 from zoo.errors import UserError
 from zoo.proteins.alignments import Alignment, read_alignment, single
 from zoo.proteins.fasta import Record, read_fasta, read_table
 from zoo.proteins.features import MOST_ROWS
 from zoo.proteins.problems import Problem, fatal
 from zoo.proteins.residues import ALIGNMENT_LETTERS, GAP
+from zoo.proteins.structures import PDB_CHAINS
 
 SEQUENCES = (".fasta", ".fa", ".faa", ".fas")
 TABLES = (".csv", ".tsv")
@@ -20,6 +23,7 @@ PACKED = (".gz", ".xz")
 LONGEST_NAME = 100
 # The order in which the original joins its databases; others follow by name.
 DATABASES = ("uniref90", "bfd", "small_bfd", "mgnify")
+PAIRING = "uniprot"  # the database whose rows tell their species
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Item:
         name: of its files; unique, and safe in a path.
         record: what was given; None where nothing readable was.
         alignments: of each chain, in the order in which they are joined; at least the chain itself.
+        pairing: of each chain the alignment whose rows are paired with those of other chains; at least the chain itself.
+        paired_by_row: rows of equal number of `pairing` belong together; else those of one species do.
         problems: all that was found; a fatal one fails the item.
         duplicate_of: name of an item that asks for the very same.
     """
@@ -37,6 +43,8 @@ class Item:
     name: str
     record: Record | None
     alignments: tuple[tuple[Alignment, ...], ...] = ()
+    pairing: tuple[Alignment, ...] = ()
+    paired_by_row: bool = False
     problems: tuple[Problem, ...] = ()
     duplicate_of: str | None = None
 
@@ -147,9 +155,9 @@ def item_of(
     if same is not None and same.record is not None and same.record.chains == record.chains:
         note = Problem(record.file, f"the same protein as {same.name}", record.name, record.line, fatal=False)
         return Item(unique(record.name, taken, None), record, problems=(note,), duplicate_of=same.name)
-    alignments, problems = chain_alignments(record, own, folder, single_sequence)
+    found, problems = chain_alignments(record, own, folder, single_sequence)
     name = unique(record.name, taken, None)
-    item = Item(name, record, alignments, (*notes, *problems))
+    item = Item(name, record, found.own, found.pairing, found.by_row, (*notes, *problems))
     if same is not None:
         note = Problem(
             record.file, f"another protein has this name; called {name}", record.name, record.line, fatal=False
@@ -179,34 +187,53 @@ def unique(name: str, taken: dict[str, Item], item: Item | None) -> str:
     return chosen
 
 
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The alignments of every chain, as Item has them."""
+
+    own: tuple[tuple[Alignment, ...], ...] = ()
+    pairing: tuple[Alignment, ...] = ()
+    by_row: bool = False
+
+
 def chain_alignments(
     record: Record, own: Path | None, folder: Path | None, single_sequence: bool
-) -> tuple[tuple[tuple[Alignment, ...], ...], list[Problem]]:
+) -> tuple[Found, list[Problem]]:
     """The alignments of every chain; a chain without any is aligned with itself alone."""
-    alone = tuple((single(record.name, chain),) for chain in record.chains)
+    alone = tuple(single(record.name, chain) for chain in record.chains)
     if single_sequence:
-        return alone, []
+        return Found(tuple((one,) for one in alone), alone), []
     given = own or record.alignment or complex_file(record, folder)
     if given is not None and (len(record.chains) > 1 or given.is_file()):
         return from_one_file(record, given)
-    result, problems = [], []
-    for number, chain in enumerate(record.chains):
-        files = files_of_chain(record, folder, number)
-        parts = []
-        for path in files:
-            alignment, found = read_alignment(path, chain)
-            problems += found
-            if alignment is not None:
-                database = path.name.split("_")[0].split(".")[0]
-                parts.append(alignment.first(MOST_ROWS.get(database, len(alignment))))
-        if not files and folder is not None:
-            problems.append(
-                Problem(
-                    str(folder), f"no alignment of chain {number + 1}: the sequence alone", record.name, fatal=False
-                )
-            )
-        result.append(tuple(parts) or alone[number])
-    return tuple(result), problems
+    problems: list[Problem] = []
+    chains, pairing = [], []
+    for number in range(len(record.chains)):
+        parts, source, found = one_chain(record, folder, number)
+        chains.append(parts or (alone[number],))
+        pairing.append(source or alone[number])
+        problems += [problem for problem in found if problem not in problems]
+    return Found(tuple(chains), tuple(pairing)), problems
+
+
+def one_chain(
+    record: Record, folder: Path | None, number: int
+) -> tuple[tuple[Alignment, ...], Alignment | None, list[Problem]]:
+    """The alignments of one chain, the one that is for pairing, and what is wrong with them."""
+    parts, source, problems = [], None, []
+    files = files_of_chain(record, folder, number)
+    for path in files:
+        alignment, found = read_alignment(path, record.chains[number])
+        problems += found
+        database = path.name.split("_")[0].split(".")[0]
+        if alignment is not None and database == PAIRING:
+            source = alignment.first(MOST_ROWS[PAIRING])
+        elif alignment is not None:
+            parts.append(alignment.first(MOST_ROWS.get(database, len(alignment))))
+    if not files and folder is not None:
+        text = f"no alignment of chain {number + 1}: the sequence alone"
+        problems.append(Problem(str(folder), text, record.name, fatal=False))
+    return tuple(parts), source, problems
 
 
 def complex_file(record: Record, folder: Path | None) -> Path | None:
@@ -218,30 +245,44 @@ def complex_file(record: Record, folder: Path | None) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def from_one_file(record: Record, path: Path) -> tuple[tuple[tuple[Alignment, ...], ...], list[Problem]]:
-    """One alignment of all distinct chains side by side, as ColabFold writes it."""
+def from_one_file(record: Record, path: Path) -> tuple[Found, list[Problem]]:
+    """One alignment of all distinct chains side by side, as ColabFold writes it: rows of several chains are pairs."""
     distinct = list(dict.fromkeys(record.chains))
     alignment, problems = read_alignment(path, "".join(distinct))
     if alignment is None:
-        return (), problems
-    parts, start = {}, 0
-    for chain in distinct:
-        parts[chain] = alignment.columns(start, start + len(chain))
-        start += len(chain)
-    return tuple((parts[chain],) for chain in record.chains), problems
+        return Found(), problems
+    stops = np.cumsum([len(chain) for chain in distinct])
+    parts = dict(zip(distinct, np.split(alignment.letters, stops[:-1], axis=1), strict=True))
+    filled = np.stack([(letters != GAP).any(axis=1) for letters in parts.values()])
+    together = filled.sum(axis=0) > 1
+    together[0] = True
+    own, pairing = {}, {}
+    for index, (chain, stop) in enumerate(zip(distinct, stops, strict=True)):
+        alone = filled[index] & ~together
+        alone[0] = True
+        own[chain] = alignment.part(alone, stop - len(chain), stop)
+        pairing[chain] = alignment.part(together, stop - len(chain), stop)
+    found = Found(
+        tuple((own[chain],) for chain in record.chains), tuple(pairing[chain] for chain in record.chains), True
+    )
+    return found, problems
 
 
 def files_of_chain(record: Record, folder: Path | None, number: int) -> list[Path]:
     """The alignment files of one chain, in the order in which the original joins them."""
     if folder is None:
         return []
-    letter = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[number % 26]
+    first = record.chains.index(record.chains[number])  # copies share the files of the first
+    letter = PDB_CHAINS[first] if first < len(PDB_CHAINS) else str(first + 1)
     for base in (folder / record.name, folder / safe(record.name)):
         places = [base / "msas" / letter, base / letter]
         places += [base / "msas", base] if len(record.chains) == 1 else []
         for place in places:
             files = [path for path in place.iterdir() if kind(path) in ALIGNMENTS] if place.is_dir() else []
-            files = [path for path in files if not path.name.startswith(("pdb_hits", "uniprot"))]
+            single_chain = len(record.chains) == 1
+            files = [
+                path for path in files if not path.name.startswith(("pdb_hits", *((PAIRING,) if single_chain else ())))
+            ]
             if files:
                 return sorted(files, key=lambda path: (database_rank(path.name), path.name))
     return []
@@ -256,7 +297,7 @@ def fingerprint(item: Item, options: str) -> str:
     digest = hashlib.sha256(options.encode())
     assert item.record is not None
     digest.update("\0".join(item.record.chains).encode())
-    for chain in item.alignments:
+    for chain in (*item.alignments, item.pairing):
         for alignment in chain:
             digest.update(alignment.letters.tobytes() + alignment.deletions.tobytes())
     return digest.hexdigest()[:16]

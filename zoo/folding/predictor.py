@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from zoo.folding.buckets import Size
 from zoo.models.alphafold2.model import DRAWN, SHAPES, AlphaFold2
 from zoo.proteins import confidence
+from zoo.proteins.complexes import chain_order
 
 Features = Mapping[str, np.ndarray]
 
@@ -34,6 +35,7 @@ class Prediction:
         arrays: everything else, by path.
         recycles: how many were run after the first pass.
         trace: positions after every recycle, where asked for.
+        pairs: of complexes iptm and smallest error [chains, chains] of each pair of chains.
     """
 
     positions: np.ndarray
@@ -45,6 +47,7 @@ class Prediction:
     arrays: dict[str, np.ndarray]
     recycles: int
     trace: tuple[np.ndarray, ...] = ()
+    pairs: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 class Predictor:
@@ -86,7 +89,7 @@ class Predictor:
             num_res: residues without padding.
             size: of the program.
             recycles: at most so many further passes.
-            tolerance: stop when the distances between CA atoms change by less, in angstrom.
+            tolerance: one more pass follows when the distances between CA atoms change by no more, in angstrom.
             seed: of dropout.
             keep: keep the positions of every pass.
             stop_at: stop when the mean pLDDT reaches this.
@@ -99,6 +102,7 @@ class Predictor:
         outputs: Any = None
         dropout = self.model.config.model.global_config.eval_dropout
         key = jax.random.key(seed) if dropout else None
+        last = recycles
         for recycle in range(recycles + 1):
             features = {name: value for name, value in draws(recycle).items() if name in self.model.feature_names()}
             self.compiled.add((size, features["template_mask"].shape[0] if "template_mask" in features else 0))
@@ -112,11 +116,15 @@ class Predictor:
             now = np.asarray(previous["prev_pos"])[:num_res]
             if keep:
                 trace.append(now)
-            if tolerance is not None and tolerance >= 0 and recycle and moved(before, now[:, 1]) < tolerance:
+            if recycle == last:
                 break
+            # As the original: once a pass moved nothing, one more follows.
+            if tolerance is not None and tolerance >= 0 and moved(before, now[:, 1]) <= tolerance:
+                last = recycle + 1
             if stop_at is not None and mean_plddt(outputs, num_res) >= stop_at:
                 break
-        return prediction(outputs, num_res, recycle, tuple(trace))
+        asym_id = np.asarray(features["asym_id"])[:num_res] if self.model.multimer else None
+        return prediction(outputs, num_res, recycle, tuple(trace), asym_id)
 
 
 def moved(before: np.ndarray, now: np.ndarray) -> float:
@@ -140,28 +148,59 @@ RESIDUE_DIMS = {  # of each output, which dimensions count residues
 }  # fmt: skip
 
 
-def prediction(outputs: Any, num_res: int, recycles: int, trace: tuple[np.ndarray, ...]) -> Prediction:
+def prediction(
+    outputs: Any, num_res: int, recycles: int, trace: tuple[np.ndarray, ...], asym_id: np.ndarray | None
+) -> Prediction:
+    """What the outputs say, without padding; `asym_id` [N] tells the chains of a complex."""
     arrays = {
-        f"{head}/{name}": cropped(f"{head}/{name}", np.asarray(value), num_res)
+        f"{head}/{name}": taken(f"{head}/{name}", np.asarray(value), range(num_res))
         for head, values in outputs.items()
         for name, value in values.items()
     }
     plddt = confidence.plddt(arrays["predicted_lddt/logits"])
     scores = {"mean_plddt": float(plddt.mean())}
     error, bound = None, 0.0
+    pairs: dict[str, np.ndarray] = {}
     if "predicted_aligned_error/logits" in arrays:
         logits, breaks = arrays["predicted_aligned_error/logits"], arrays["predicted_aligned_error/breaks"]
         error, bound = confidence.aligned_error(logits, breaks)
         scores["ptm"] = confidence.ptm(logits, breaks)
+        if asym_id is not None:
+            scores["iptm"] = confidence.iptm(logits, breaks, asym_id)
+            pairs["iptm"] = confidence.chain_pair_iptm(logits, breaks, asym_id)
+            pairs["smallest_error"] = confidence.chain_pair_error(error, asym_id)
     return Prediction(
         arrays["structure_module/final_atom_positions"], arrays["structure_module/final_atom_mask"], plddt, error, bound,
-        scores, arrays, recycles, trace,
+        scores, arrays, recycles, trace, pairs,
     )  # fmt: skip
 
 
-def cropped(path: str, value: np.ndarray, num_res: int) -> np.ndarray:
+def in_input_order(found: Prediction, sequences: Sequence[str]) -> Prediction:
+    """The chains of a complex in the order of the input, in place of that in which the network saw them."""
+    order = chain_order(sequences)
+    if order == sorted(order):
+        return found
+    starts = np.cumsum([0, *(len(sequences[chain]) for chain in order)])
+    place = {chain: range(starts[i], starts[i + 1]) for i, chain in enumerate(order)}
+    residues = [residue for chain in range(len(order)) for residue in place[chain]]
+    chains = [order.index(chain) for chain in range(len(order))]
+    assert found.error is not None
+    return dataclasses.replace(
+        found,
+        positions=found.positions[residues],
+        mask=found.mask[residues],
+        plddt=found.plddt[residues],
+        error=found.error[np.ix_(residues, residues)],
+        arrays={path: taken(path, value, residues) for path, value in found.arrays.items()},
+        trace=tuple(positions[residues] for positions in found.trace),
+        pairs={name: value[np.ix_(chains, chains)] for name, value in found.pairs.items()},
+    )
+
+
+def taken(path: str, value: np.ndarray, residues: Sequence[int]) -> np.ndarray:
+    """Some residues of an output, in this order."""
     for dim in RESIDUE_DIMS.get(path, ()):
-        value = np.take(value, range(num_res), axis=dim)
+        value = np.take(value, residues, axis=dim)
     return value
 
 

@@ -77,7 +77,8 @@ def write_prediction(
         if representations or not path.startswith("representations/")
     }
     scores = {name: np.asarray(value) for name, value in prediction.scores.items()}
-    arrays = {**kept, **scores, "plddt": prediction.plddt, "mark": np.array(mark)}
+    pairs = {f"chain_pair_{name}": value for name, value in prediction.pairs.items()}
+    arrays = {**kept, **scores, **pairs, "plddt": prediction.plddt, "mark": np.array(mark)}
     if prediction.error is not None:
         arrays |= {
             "predicted_aligned_error": prediction.error,
@@ -102,6 +103,7 @@ def confidence_json(prediction: Prediction, mark: str) -> dict[str, Any]:
         "confidenceScore": [round(float(value), 2) for value in prediction.plddt],
         "confidenceCategory": category.tolist(),
         **{name: round(value, 4) for name, value in prediction.scores.items()},
+        **{f"chain_pair_{name}": np.round(value, 3).tolist() for name, value in prediction.pairs.items()},
         **({"mark": mark} if mark else {}),
     }
 

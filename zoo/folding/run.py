@@ -18,10 +18,11 @@ from ml_collections import ConfigDict
 
 from zoo.errors import PartlyFailed, UserError
 from zoo.folding.buckets import Bucket, Size, planned
+from zoo.folding.features import drawn_for, raw_features, read_sizes, size_of
 from zoo.folding.inputs import Item, fingerprint, read_items
 from zoo.folding.memory import forecast_bytes, longest_that_fits
 from zoo.folding.options import MARK, PredictOptions
-from zoo.folding.predictor import NotFinite, Prediction, Predictor, to_size, with_ensemble
+from zoo.folding.predictor import NotFinite, Prediction, Predictor, in_input_order
 from zoo.folding.results import (
     DONE,
     FAILED,
@@ -34,11 +35,9 @@ from zoo.folding.results import (
     write_summary,
     write_text,
 )
-from zoo.models.alphafold2.config import changed, is_multimer, preset, uses_templates
+from zoo.models.alphafold2.config import changed, is_multimer, preset
 from zoo.models.alphafold2.convert import WHERE, draw, load
-from zoo.proteins import processed
 from zoo.proteins.confidence import ranking
-from zoo.proteins.features import alignment_features, no_templates, sequence_features
 
 Say = Callable[[str], None]
 
@@ -136,7 +135,7 @@ def prepared(
             reason = f"{len(item.record.chains)} chains, but the models are of single chains; choose models=multimer"
             outcomes[item.name] = Outcome(item.name, FAILED, reason)
         else:
-            raw = raw_features(item)
+            raw = raw_features(item, is_multimer(config))
             size = size_of(raw, read_sizes(config, options))
             reason = does_not_fit(size, config, options)
             if not reason:
@@ -144,31 +143,6 @@ def prepared(
             outcomes[item.name] = Outcome(item.name, FAILED, reason)
     write_status(folder, outcomes[item.name], "")
     return None
-
-
-def raw_features(item: Item) -> dict[str, np.ndarray]:
-    assert item.record is not None
-    sequence = item.record.chains[0]
-    features = sequence_features(item.record.description, sequence) | alignment_features(item.alignments[0])
-    return features | no_templates(len(sequence))
-
-
-def read_sizes(config: ConfigDict, options: PredictOptions) -> processed.Sizes:
-    """How much of an alignment the model reads, by its configuration and the options."""
-    common, evaluation = config.data.common, config.data.eval
-    clusters = options.max_clusters or evaluation.max_msa_clusters
-    if common.reduce_msa_clusters_by_max_templates and options.max_clusters is None:
-        clusters -= evaluation.max_templates
-    further = common.max_extra_msa if options.max_further is None else options.max_further
-    return processed.Sizes(
-        clusters, further, evaluation.max_templates if uses_templates(config) else 0, evaluation.masked_msa_replace_fraction,
-        **{name: common.masked_msa[name] for name in ("profile_prob", "same_prob", "uniform_prob")},
-    )  # fmt: skip
-
-
-def size_of(raw: dict[str, np.ndarray], sizes: processed.Sizes) -> Size:
-    rows, num_res = raw["msa"].shape
-    return Size(num_res, min(rows, sizes.clusters), max(min(rows - sizes.clusters, sizes.further), 1))
 
 
 def does_not_fit(size: Size, config: ConfigDict, options: PredictOptions) -> str:
@@ -257,33 +231,20 @@ def predicted(
 
 
 def run_model(job: Job, bucket: Bucket, model: Model, options: PredictOptions, seed: int) -> Prediction:
-    config = model.config
-    sizes = read_sizes(config, options)
-    size = Size(
-        bucket.size.residues, min(bucket.size.rows, sizes.clusters), max(min(bucket.size.further, sizes.further), 1)
+    """One model on one protein, its chains in the order of the input."""
+    config = model.config.model
+    sizes = read_sizes(model.config, options)
+    further = max(min(bucket.size.further, sizes.further), 1)
+    size = Size(bucket.size.residues, min(bucket.size.rows, sizes.clusters), further)
+    recycles = config.num_recycle if options.recycles is None else options.recycles
+    tolerance = options.recycle_tolerance
+    tolerance = config.recycle_early_stop_tolerance if tolerance is None else tolerance
+    draws = drawn_for(job.raw, model.config, options, size, seed)
+    found = model.predictor.predict(
+        model.params, draws, job.size.residues, size, recycles, tolerance, seed, options.save_recycles, None
     )
-    fixed = processed.monomer_features(job.raw)
-    if uses_templates(config):
-        fixed |= processed.template_features(job.raw, sizes.templates)
-    msa, deletions = processed.alignment_rows(job.raw)
-    ensemble = options.ensemble or (8 if options.models == "monomer_casp14" else config.data.eval.num_ensemble)
-    limit = dataclasses.replace(sizes, clusters=min(sizes.clusters, size.rows), further=size.further)
-
-    def features(recycle: int) -> dict[str, np.ndarray]:
-        def drawn(member: int) -> dict[str, np.ndarray]:
-            rng = np.random.default_rng([seed, recycle, member])
-            own = dataclasses.replace(limit, clusters=min(limit.clusters, len(msa)))
-            return processed.drawn_features(msa, deletions, own, processed.draw(msa, own, rng))
-
-        return to_size({**fixed, **with_ensemble(drawn(member) for member in range(ensemble))}, size)
-
-    recycles = config.model.num_recycle if options.recycles is None else options.recycles
-    tolerance = (
-        config.model.recycle_early_stop_tolerance if options.recycle_tolerance is None else options.recycle_tolerance
-    )
-    return model.predictor.predict(
-        model.params, features, job.size.residues, size, recycles, tolerance, seed, options.save_recycles, None
-    )
+    assert job.item.record is not None
+    return in_input_order(found, job.item.record.chains) if is_multimer(model.config) else found
 
 
 def finish(items: list[Item], outcomes: dict[str, Outcome], output: Path, say: Say) -> None:

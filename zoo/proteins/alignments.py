@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from zoo.proteins.problems import Problem, Unreadable, read_text
-from zoo.proteins.residues import ALIGNMENT_INDEX, GAP
+from zoo.proteins.residues import ALIGNMENT_INDEX
 
 # A letter's index in the order of HH-suite; 255 where the letter is not allowed.
 CODES = np.full(256, 255, np.uint8)
@@ -41,12 +41,10 @@ class Alignment:
     def first(self, count: int) -> Alignment:
         return Alignment(self.names[:count], self.letters[:count], self.deletions[:count], self.chains)
 
-    def columns(self, start: int, stop: int) -> Alignment:
-        """The alignment of one chain of several; rows that are all gaps there are left out, but never the first."""
-        keep = (self.letters[:, start:stop] != GAP).any(axis=1)
-        keep[0] = True
-        names = tuple(name for name, kept in zip(self.names, keep, strict=True) if kept)
-        return Alignment(names, self.letters[keep, start:stop], self.deletions[keep, start:stop])
+    def part(self, rows: np.ndarray, start: int, stop: int) -> Alignment:
+        """Some rows (a mask) of one chain of several."""
+        names = tuple(name for name, kept in zip(self.names, rows, strict=True) if kept)
+        return Alignment(names, self.letters[rows, start:stop], self.deletions[rows, start:stop])
 
 
 def single(name: str, sequence: str) -> Alignment:
@@ -98,7 +96,9 @@ def parse_a3m(text: str, file: str, query: str | None = None) -> tuple[Alignment
             return None, [Problem(file, "letters before the first header; expected an A3M alignment", line=number)]
     if not rows or not "".join(rows[0]):
         return None, [Problem(file, "no sequence; an alignment has at least the query")]
-    letters, deletions, kept = [], [], []
+    letters: list[np.ndarray] = []
+    deletions: list[np.ndarray] = []
+    kept: list[int] = []
     for index, parts in enumerate(rows):
         row, inserted = split_insertions("".join(parts))
         bad = problem_of_row(row, len(letters[0]) if letters else None, file, names[index], lines[index])

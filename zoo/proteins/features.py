@@ -71,3 +71,8 @@ def no_templates(num_res: int) -> Features:
         "template_domain_names": np.zeros((0,), "S1"),
         "template_sum_probs": np.zeros((0, 1), np.float32),
     }
+
+
+def argmax_types(features: Features) -> np.ndarray:
+    """The residue types [N] int32 of a one-hot aatype."""
+    return np.argmax(features["aatype"], axis=-1).astype(np.int32)

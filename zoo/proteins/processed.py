@@ -66,6 +66,25 @@ def monomer_features(raw: Features) -> Features:
     }
 
 
+def complex_fixed_features(raw: Features) -> Features:
+    """As `monomer_features`, of a complex (`complexes.complex_features`); with its templates."""
+    whole = ("aatype", "residue_index", "asym_id", "entity_id", "sym_id", "template_aatype")
+    return {
+        **{name: raw[name].astype(np.int32) for name in whole},
+        "seq_mask": raw["seq_mask"].astype(np.float32),
+        "target_feat": np.eye(21, dtype=np.float32)[raw["aatype"]],
+        "template_all_atom_positions": raw["template_all_atom_positions"].astype(np.float32),
+        "template_all_atom_mask": raw["template_all_atom_mask"].astype(np.float32),
+        "template_mask": np.ones(len(raw["template_aatype"]), np.float32),
+    }
+
+
+def complex_rows(raw: Features) -> tuple[np.ndarray, np.ndarray]:
+    """As `alignment_rows`, of a complex; without the rows of padding."""
+    count = int(raw["num_alignments"])
+    return raw["msa"][:count], raw["deletion_matrix"][:count].astype(np.float32)
+
+
 def template_features(raw: Features, most: int) -> Features:
     """The first `most` templates, in the network's types, filled up with empty ones."""
     count = min(most, len(raw["template_aatype"]))
@@ -110,13 +129,16 @@ def replacements(centres: np.ndarray, shares: np.ndarray, sizes: Sizes, uniform:
     return np.where(uniform >= 1 - mask_prob, MASKED, np.minimum(chosen, 21)).astype(np.int32)
 
 
-def drawn_features(msa: np.ndarray, deletions: np.ndarray, sizes: Sizes, draws: Draws) -> Features:
+def drawn_features(
+    msa: np.ndarray, deletions: np.ndarray, sizes: Sizes, draws: Draws, multimer: bool = False
+) -> Features:
     """Features of one draw of the alignment.
 
     Args:
-        msa, deletions: [S, N] as `alignment_rows` gives them.
+        msa, deletions: [S, N] as `alignment_rows` or `complex_rows` gives them.
         sizes: how much of it the network reads.
         draws: as `draw` gives them.
+        multimer: clusters as AlphaFold-Multimer has them (`shared_clusters`), and the further rows in the order drawn.
 
     Returns:
         msa_feat [clusters, N, 49], msa_mask, true_msa, bert_mask [clusters, N], and extra_msa, extra_msa_mask,
@@ -126,13 +148,14 @@ def drawn_features(msa: np.ndarray, deletions: np.ndarray, sizes: Sizes, draws: 
     true = msa[centres]
     letters = np.where(draws.masked, draws.replacement, true)
     further, inserted = msa[rest], deletions[rest]
-    shares, mean_inserted = clusters(letters, deletions[centres], further, inserted)
+    gather = shared_clusters if multimer else clusters
+    shares, mean_inserted = gather(letters, deletions[centres], further, inserted)
     own = deletions[centres]
     msa_feat = np.concatenate(
         [one_hot(letters, 23), has(own)[..., None], scaled(own)[..., None], shares, scaled(mean_inserted)[..., None]],
         axis=-1,
     )
-    kept = draws.further[: sizes.further]
+    kept = np.arange(len(rest))[: sizes.further] if multimer else draws.further[: sizes.further]
     result = {
         "msa_feat": msa_feat,
         "msa_mask": np.ones_like(own),
@@ -168,6 +191,25 @@ def clusters(
         sizes += np.bincount(nearest, minlength=len(letters)).astype(np.float32)
     total = (sizes + np.float32(1e-6))[:, None]
     return counts / total[..., None], sums / total
+
+
+def shared_clusters(
+    letters: np.ndarray, own: np.ndarray, further: np.ndarray, inserted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `clusters` the way AlphaFold-Multimer has it: a further row is shared by all centres with which it agrees most, and
+    counts as often as it has columns."""
+    counts, sums = one_hot(letters, 23), own.astype(np.float32).copy()
+    sizes = np.ones(len(letters), np.float32)
+    weighted = (counts * (np.arange(23) < GAP)).reshape(len(letters), -1)
+    for start in range(0, len(further), 512):
+        rows, gone = further[start : start + 512], inserted[start : start + 512]
+        agreed = agreement(rows, weighted)
+        nearest = agreed == agreed.max(axis=1, keepdims=True)
+        weights = (nearest / nearest.sum(axis=1, keepdims=True)).astype(np.float32).T * np.float32(letters.shape[1])
+        counts += (weights @ one_hot(rows, 23).reshape(len(rows), -1)).reshape(counts.shape)
+        sums += weights @ gone
+        sizes += weights.sum(axis=1)
+    return counts / sizes[:, None, None], sums / sizes[:, None]
 
 
 def agreement(further: np.ndarray, weighted: np.ndarray, rows: int = 512) -> np.ndarray:

@@ -73,7 +73,7 @@ def to_pdb(structure: Structure, remarks: tuple[str, ...] = ()) -> str:
         for residue in residues:
             for atom in np.flatnonzero(structure.mask[residue]):
                 serial += 1
-                lines.append(pdb_atom(structure, serial, residue, atom, name))
+                lines.append(pdb_atom(structure, serial, int(residue), int(atom), name))
         if len(residues):
             last = residues[-1]
             serial += 1
@@ -130,7 +130,7 @@ def entity_numbers(structure: Structure) -> list[int]:
 
 
 def atom_rows(structure: Structure, entities: list[int]) -> list[list[str]]:
-    rows = []
+    rows: list[list[str]] = []
     for residue, atom in zip(*np.nonzero(structure.mask), strict=True):
         chain, number = int(structure.chain[residue]), str(structure.residue_index[residue])
         x, y, z = structure.positions[residue, atom]
