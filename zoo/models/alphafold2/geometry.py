@@ -40,7 +40,7 @@ class Frame(NamedTuple):
     def scaled(self, factor: float) -> Frame:
         return Frame(self.rotation, self.translation * factor)
 
-    def index(self, *where: object) -> Frame:
+    def at(self, *where: slice | int) -> Frame:
         return Frame(self.rotation[where], self.translation[where])
 
 
@@ -178,9 +178,9 @@ def atoms_from_torsions(aatype: jax.Array, backbone: Frame, angles: jax.Array) -
     sine = jnp.concatenate([jnp.zeros_like(angles[:, :1, 0]), angles[..., 0]], axis=1)
     cosine = jnp.concatenate([jnp.ones_like(angles[:, :1, 1]), angles[..., 1]], axis=1)
     groups = Frame(default[..., :3, :3], default[..., :3, 3]).compose(turn_about_x(sine, cosine))
-    chis = [groups.index(slice(None), 4)]
+    chis = [groups.at(slice(None), 4)]
     for chi in (5, 6, 7):  # each further chi stands on the one before
-        chis.append(chis[-1].compose(groups.index(slice(None), chi)))
+        chis.append(chis[-1].compose(groups.at(slice(None), chi)))
     to_backbone = Frame(
         jnp.concatenate([groups.rotation[:, :4], jnp.stack([chi.rotation for chi in chis], axis=1)], axis=1),
         jnp.concatenate([groups.translation[:, :4], jnp.stack([chi.translation for chi in chis], axis=1)], axis=1),

@@ -5,6 +5,7 @@ Suffixes: T templates, N residues, C channels.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import haiku as hk
@@ -157,7 +158,8 @@ def multimer_pair_embedding(config: ConfigDict, z: jax.Array, one: Features, sam
         (unit[..., 0], 0), (unit[..., 1], 0), (unit[..., 2], 0), (backbone_2d, 0),
         (layer_norm(z, "query_embedding_norm"), 1),
     ]  # fmt: skip
-    return sum(
+    parts = [
         linear(x.astype(z.dtype), config.num_channels, f"template_pair_embedding_{number}", in_dims=dims)
         for number, (x, dims) in enumerate(inputs)
-    )
+    ]
+    return functools.reduce(jnp.add, parts)
