@@ -10,6 +10,9 @@ from typing import Literal
 
 from flowaware_core.cluster.model import GIB, Cluster, Device, Level, positive
 
+# XLA makes a thread and a copy of the program's constants for each virtual device.
+MOST_EMULATED = 1024
+
 
 @dataclasses.dataclass(frozen=True)
 class DeviceConfig:
@@ -78,6 +81,8 @@ class ClusterConfig:
                 if value is None or value < 1:
                     raise ValueError(f"{name}={value}; it must be a whole number above 0")
             assert self.n is not None and self.nodes is not None
+            if self.n > MOST_EMULATED:
+                raise ValueError(f"n={self.n}; at most {MOST_EMULATED} devices are emulated")
             if self.n % self.nodes:
                 raise ValueError(f"n={self.n} devices do not divide into nodes={self.nodes}; change one of them")
         elif self.n is not None or self.nodes is not None:

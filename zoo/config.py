@@ -100,6 +100,9 @@ def compose(overrides: list[str]) -> Config:
     """
     paths, rest = split_paths(overrides)
     folders = [conf_dir(), *(Path(path) for path in [paths.pop("conf_dir", None)] if path is not None)]
+    for folder in folders[1:]:
+        if not folder.is_dir():
+            raise UserError(f"conf_dir={folder} is no folder; name one that holds cluster/*.yaml or recipe/*.yaml")
     require_choices(rest, folders)
     input_json = paths.pop("input_json", None)
     if input_json is not None:
@@ -122,7 +125,10 @@ def split_paths(overrides: list[str]) -> tuple[dict[str, str | None], list[str]]
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals and not override.startswith("~"):
-            raise UserError(f"{override!r} is not an option; options are written key=value, such as recipe=resnet50")
+            raise UserError(
+                f"{override!r} is not an option; options are written key=value, such as recipe=resnet50; "
+                "python -m zoo.list names the recipes and clusters, and conf/config.yaml has the options"
+            )
         if key not in PATHS:
             rest.append(override)
         elif not value:

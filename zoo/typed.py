@@ -82,8 +82,8 @@ def convert(kind: Any, value: Any, path: str) -> Any:
     if kind is Path and isinstance(value, str | Path):
         return Path(value)
     if kind is float and type(value) in (int, float):
-        if math.isnan(value):
-            raise UserError(f"{path}={value}: expected a number")
+        if not math.isfinite(value):
+            raise UserError(f"{path}={value}: expected a finite number")
         return float(value)
     if kind in WORDS and type(value) is kind:  # `type`, since True is an int to isinstance
         return value

@@ -38,6 +38,8 @@ def tree(folder):
         (["steps=-1"], "steps=-1"),
         (["recipe.model.widht=8"], "recipe.model.widht is not known"),
         (["recipe._target_=recipes.resnet.ResNet50"], "recipe._target_=recipes.resnet.ResNet50"),
+        (["recipe._target_=os.system"], "recipe._target_=os.system is no recipe"),
+        (["recipe.optimizer.learning_rate=inf"], "recipe.optimizer.learning_rate=inf: expected a finite number"),
         (["recipe._target_=recipes.resnett.ResNetRecipe"], "give the dotted name of a class"),
         (["strategy=tensr"], "did you mean tensor?"),
         (["cluster.n=6", "processes=2", "recipe.data.global_batch=9"], "2 processes can share 8 or 10 examples"),

@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from zoo.errors import UserError
+
 FIRST, SECOND = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
 
 
@@ -29,10 +31,13 @@ def uniform(words: jax.Array, shape: tuple[int, ...], limit: float, dtype: str) 
     """Numbers spread evenly over [-limit, limit), as random as two words [2] and the hash make them.
 
     Raises:
-        ValueError: the array has 2**32 elements or more, so that numbers would repeat.
+        UserError: the array has 2**32 elements or more, so that numbers would repeat.
     """
     if math.prod(shape) >= 2**32:
-        raise ValueError(f"shape={shape} has {math.prod(shape)} elements; at most {2**32 - 1} can be told apart")
+        raise UserError(
+            f"the model has a parameter of shape {list(shape)}, {math.prod(shape)} elements; at most {2**32 - 1} can be drawn; "
+            "make the model narrower"
+        )
     number = jnp.zeros(shape, jnp.uint32)
     for dim in range(len(shape)):
         stride = np.uint32(math.prod(shape[dim + 1 :]))

@@ -119,6 +119,11 @@ def load(config: RecipeConfig, data_dir: Path) -> Any:
             f"recipe._target_={config.target}: {error}; "
             "give the dotted name of a class, such as recipes.resnet.ResNetRecipe"
         ) from None
+    if not (isinstance(recipe_class, type) and hasattr(recipe_class, "task")):
+        raise UserError(
+            f"recipe._target_={config.target} is no recipe: it has no method `task`; "
+            "give the dotted name of a class, such as recipes.resnet.ResNetRecipe"
+        )
     recipe = recipe_class(config, data_dir)
     if getattr(recipe, "needs_float64", False):
         jax.config.update("jax_enable_x64", True)  # before anything is traced; off, JAX would quietly take float32

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from zoo.errors import UserError
 from zoo.models import draws
 
 
@@ -61,5 +62,5 @@ def test_a_split_array_holds_the_same_numbers() -> None:
 
 
 def test_too_many_elements_are_refused() -> None:
-    with pytest.raises(ValueError, match="can be told apart"):
+    with pytest.raises(UserError, match="at most 4294967295 can be drawn"):
         jax.eval_shape(lambda w: draws.uniform(w, (2**16, 2**16), 1.0, "float32"), jnp.zeros(2, jnp.uint32))
