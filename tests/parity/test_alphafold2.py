@@ -1,6 +1,7 @@
 """AlphaFold2 against the original: same parameters, same features, same outputs; every weight is drawn, none is trained.
 
-The numbers of the original are committed (alphafold2_model_1_ptm.npz); they were made by
+The numbers of the original are committed (alphafold2_model_1_ptm.npz, and alphafold2_model_1_multimer_v3.npz with what it drew); they
+were made by
 
     PYTHONPATH=ORIGINAL ZOO_PARITY_ALPHAFOLD=PYTHON pytest -m slow tests/parity/test_alphafold2.py -k original
 
@@ -211,6 +212,17 @@ def test_the_original_run_beside_ours_on_a_complex(name: str, tmp_path: Path) ->
     assert not missing - {"representations/structure_module"}
     wanted = {path: value for path, value in original.items() if path in found}
     compare(sampled(found), sampled(wanted))
+
+
+def test_committed_numbers_of_the_original_on_a_complex() -> None:
+    with np.load(HERE / "alphafold2_model_1_multimer_v3.npz") as file:
+        wanted = dict(file)
+    drawn = {key.removeprefix("drawn/"): value for key, value in wanted.items() if key.startswith("drawn/")}
+    found = sampled(ours_of_a_complex("model_1_multimer_v3", drawn)[0])
+    assert found["predicted_lddt/logits"].std(axis=0).mean() > 0.1
+    assert found["predicted_aligned_error/logits"].std(axis=0).mean() > 0.1
+    assert found["structure_module/final_atom_positions"][:, 1].std(axis=0).min() > 1
+    compare(found, {key: value for key, value in wanted.items() if not key.startswith("drawn/")})
 
 
 def the_original(

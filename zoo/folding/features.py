@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,19 @@ from zoo.folding.predictor import to_size, with_ensemble
 from zoo.models.alphafold2.config import is_multimer, uses_templates
 from zoo.proteins import processed
 from zoo.proteins.complexes import complex_features
-from zoo.proteins.features import Features, alignment_features, no_templates, sequence_features
+from zoo.proteins.features import Features, alignment_features, sequence_features
+from zoo.proteins.known_templates import Template, template_features
 
 
-def raw_features(item: Item, multimer: bool) -> Features:
+def raw_features(item: Item, multimer: bool, templates: Sequence[list[Template]] = ()) -> Features:
     """Raw features of the whole item, as the original's pipelines for monomers or complexes write them."""
     assert item.record is not None
     sequences = item.record.chains
     chains = [
-        sequence_features(item.record.description, sequence) | alignment_features(rows) | no_templates(len(sequence))
-        for sequence, rows in zip(sequences, item.alignments, strict=True)
+        sequence_features(item.record.description, sequence)
+        | alignment_features(rows)
+        | template_features(templates[number] if templates else [], len(sequence))
+        for number, (sequence, rows) in enumerate(zip(sequences, item.alignments, strict=True))
     ]
     if not multimer:
         return chains[0]
@@ -62,8 +65,13 @@ def read_sizes(config: ConfigDict, options: PredictOptions) -> processed.Sizes:
 def size_of(raw: Features, sizes: processed.Sizes) -> Size:
     """Residues and rows that the network will read, without padding."""
     num_res = raw["msa"].shape[1]
-    rows = int(np.ravel(raw["num_alignments"])[0])
+    rows = rows_of_alignment(raw)
     return Size(num_res, min(rows, sizes.clusters), max(min(rows - sizes.clusters, sizes.further), 1))
+
+
+def rows_of_alignment(raw: Features) -> int:
+    """Without rows of padding."""
+    return int(np.ravel(raw["num_alignments"])[0])
 
 
 def drawn_for(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from zoo.errors import UserError
 from zoo.proteins.alignments import Alignment, read_alignment, single
 from zoo.proteins.fasta import Record, read_fasta, read_table
 from zoo.proteins.features import MOST_ROWS
+from zoo.proteins.known_templates import Template
 from zoo.proteins.problems import Problem, fatal
 from zoo.proteins.residues import ALIGNMENT_LETTERS, GAP
 from zoo.proteins.structures import PDB_CHAINS
@@ -23,6 +25,8 @@ PACKED = (".gz", ".xz")
 LONGEST_NAME = 100
 # The order in which the original joins its databases; others follow by name.
 DATABASES = ("uniref90", "bfd", "small_bfd", "mgnify")
+HITS = ("pdb_hits", "pdb70_hits", "pdb100_hits", "hmm_output")  # files of template hits beside the alignments
+HIT_ENDINGS = (".hhr", ".m8")
 PAIRING = "uniprot"  # the database whose rows tell their species
 
 
@@ -270,34 +274,51 @@ def from_one_file(record: Record, path: Path) -> tuple[Found, list[Problem]]:
 
 def files_of_chain(record: Record, folder: Path | None, number: int) -> list[Path]:
     """The alignment files of one chain, in the order in which the original joins them."""
+    other = HITS if len(record.chains) > 1 else (*HITS, PAIRING)
+    for place in places_of_chain(record, folder, number):
+        files = [path for path in place.iterdir() if kind(path) in ALIGNMENTS and not path.name.startswith(other)]
+        if files:
+            return sorted(files, key=lambda path: (database_rank(path.name), path.name))
+    return []
+
+
+def hits_of_chain(record: Record, folder: Path | None, number: int) -> list[Path]:
+    """The files of template hits of one chain: in the places of its alignments, or named as it is."""
+    if folder is None or folder.is_file():
+        return [folder] if folder else []
+    for place in places_of_chain(record, folder, number):
+        files = [path for path in place.iterdir() if path.name.startswith(HITS) or kind(path) in HIT_ENDINGS]
+        if files:
+            return sorted(files)
+    named = (f"{record.name}_", f"{record.name}.")
+    return sorted(path for path in folder.iterdir() if path.name.startswith(named) and kind(path) in HIT_ENDINGS)
+
+
+def places_of_chain(record: Record, folder: Path | None, number: int) -> list[Path]:
+    """Folders that may hold the files of one chain, in the layouts of AlphaFold and OpenFold."""
     if folder is None:
         return []
     first = record.chains.index(record.chains[number])  # copies share the files of the first
     letter = PDB_CHAINS[first] if first < len(PDB_CHAINS) else str(first + 1)
+    found: list[Path] = []
     for base in (folder / record.name, folder / safe(record.name)):
-        places = [base / "msas" / letter, base / letter]
-        places += [base / "msas", base] if len(record.chains) == 1 else []
-        for place in places:
-            files = [path for path in place.iterdir() if kind(path) in ALIGNMENTS] if place.is_dir() else []
-            single_chain = len(record.chains) == 1
-            files = [
-                path for path in files if not path.name.startswith(("pdb_hits", *((PAIRING,) if single_chain else ())))
-            ]
-            if files:
-                return sorted(files, key=lambda path: (database_rank(path.name), path.name))
-    return []
+        found += [base / "msas" / letter, base / letter]
+        found += [base / "msas", base] if len(record.chains) == 1 else []
+    return [place for place in dict.fromkeys(found) if place.is_dir()]
 
 
 def database_rank(name: str) -> int:
     return next((rank for rank, database in enumerate(DATABASES) if name.startswith(database)), len(DATABASES))
 
 
-def fingerprint(item: Item, options: str) -> str:
-    """What a result depends on, as a digest: sequences, alignments, options."""
+def fingerprint(item: Item, options: str, templates: Sequence[Sequence[Template]] = ()) -> str:
+    """What a result depends on, as a digest: sequences, alignments, templates, options."""
     digest = hashlib.sha256(options.encode())
     assert item.record is not None
     digest.update("\0".join(item.record.chains).encode())
     for chain in (*item.alignments, item.pairing):
         for alignment in chain:
             digest.update(alignment.letters.tobytes() + alignment.deletions.tobytes())
+    for template in (template for chain in templates for template in chain):
+        digest.update(template.letters.encode() + template.positions.tobytes() + template.mask.tobytes())
     return digest.hexdigest()[:16]

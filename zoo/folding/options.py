@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,10 @@ class PredictOptions:
     params: str | None = None
     alignments: Path | None = None
     msa: Literal["auto", "single"] = "auto"
+    templates: Path | None = None
+    structures: Path | None = None
+    hits: Path | None = None
+    max_template_date: str | None = None
     recycles: int | None = None
     recycle_tolerance: float | None = None
     seeds: int = 1
@@ -42,6 +47,17 @@ class PredictOptions:
             value = getattr(self, name)
             if value is not None and value < bound:
                 raise ValueError(f"{name}={value}; it must be a whole number of at least {bound}")
+        for name in ("alignments", "templates", "structures", "hits"):
+            path = getattr(self, name)
+            if path is not None and not path.exists():
+                raise ValueError(f"{name}={path}: no such file or folder")
+        if self.hits is not None and self.structures is None:
+            raise ValueError("hits= needs structures=, the folder of mmCIF files that the hits name")
+        if self.max_template_date is not None:
+            try:
+                datetime.date.fromisoformat(self.max_template_date)
+            except ValueError:
+                raise ValueError(f"max_template_date={self.max_template_date}; write it as YYYY-MM-DD") from None
         if not 0 <= self.most_waste < 1:
             raise ValueError(f"most_waste={self.most_waste}; it must be at least 0 and below 1")
 

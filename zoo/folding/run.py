@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -18,8 +19,9 @@ from ml_collections import ConfigDict
 
 from zoo.errors import PartlyFailed, UserError
 from zoo.folding.buckets import Bucket, Size, planned
-from zoo.folding.features import drawn_for, raw_features, read_sizes, size_of
+from zoo.folding.features import drawn_for, raw_features, read_sizes, rows_of_alignment, size_of
 from zoo.folding.inputs import Item, fingerprint, read_items
+from zoo.folding.item_templates import item_templates
 from zoo.folding.memory import forecast_bytes, longest_that_fits
 from zoo.folding.options import MARK, PredictOptions
 from zoo.folding.predictor import NotFinite, Prediction, Predictor, in_input_order
@@ -35,9 +37,10 @@ from zoo.folding.results import (
     write_summary,
     write_text,
 )
-from zoo.models.alphafold2.config import changed, is_multimer, preset
+from zoo.models.alphafold2.config import changed, is_multimer, preset, uses_templates
 from zoo.models.alphafold2.convert import WHERE, draw, load
 from zoo.proteins.confidence import ranking
+from zoo.proteins.problems import Problem
 
 Say = Callable[[str], None]
 
@@ -59,12 +62,16 @@ class Job:
         raw: raw features.
         size: without padding.
         key: what its result depends on.
+        notes: on templates that were left out.
+        templates: how each was laid over its chain.
     """
 
     item: Item
     raw: dict[str, np.ndarray]
     size: Size
     key: str
+    notes: tuple[Problem, ...] = ()
+    templates: tuple[str, ...] = ()
 
 
 def predict(source: Path, output: Path, options: PredictOptions, changes: dict[str, Any], seed: int, say: Say) -> None:
@@ -85,8 +92,12 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
     text = json.dumps([dataclasses.asdict(options), changes, seed], sort_keys=True, default=str)
     outcomes: dict[str, Outcome] = {}
     jobs = [
-        job for job in (prepared(item, configs[names[0]], text, outcomes, output, options) for item in items) if job
+        job
+        for job in (prepared(item, tuple(configs.values()), text, outcomes, output, options) for item in items)
+        if job
     ]
+    for job in jobs:
+        report([dataclasses.replace(job.item, problems=job.notes)], say)
     models = loaded(configs, options, say) if jobs else []
     sizes = [job.size for job in jobs]
     plan = planned(sizes, options.most_waste)
@@ -116,30 +127,39 @@ def report(items: list[Item], say: Say) -> None:
 
 
 def prepared(
-    item: Item, config: ConfigDict, text: str, outcomes: dict[str, Outcome], output: Path, options: PredictOptions
+    item: Item,
+    configs: tuple[ConfigDict, ...],
+    text: str,
+    outcomes: dict[str, Outcome],
+    output: Path,
+    options: PredictOptions,
 ) -> Job | None:
     """The job of an item, or None where its outcome is known before anything runs."""
-    folder = output / item.name
+    folder, multimer = output / item.name, is_multimer(configs[0])
     if item.duplicate_of is not None:
         outcomes[item.name] = Outcome(item.name, SKIPPED, f"the same protein as {item.duplicate_of}")
     elif item.failed:
         outcomes[item.name] = Outcome(item.name, FAILED, item.reason)
     else:
         assert item.record is not None
-        key = fingerprint(item, text)
+        templates, notes = item_templates(item, options) if any(map(uses_templates, configs)) else ([], [])
+        key = fingerprint(item, text, templates)
         before = finished_before(folder, key)
         if before is not None:
             outcomes[item.name] = before
             return None
-        if len(item.record.chains) > 1 and not is_multimer(config):
+        if len(item.record.chains) > 1 and not multimer:
             reason = f"{len(item.record.chains)} chains, but the models are of single chains; choose models=multimer"
             outcomes[item.name] = Outcome(item.name, FAILED, reason)
         else:
-            raw = raw_features(item, is_multimer(config))
-            size = size_of(raw, read_sizes(config, options))
-            reason = does_not_fit(size, config, options)
+            raw = raw_features(item, multimer, templates)
+            sizes = [size_of(raw, read_sizes(config, options)) for config in configs]
+            size = functools.reduce(Size.cover, sizes)
+            reason = does_not_fit(size, configs[0], options)
             if not reason:
-                return Job(item, raw, size, key)
+                return Job(
+                    item, raw, size, key, tuple(notes), tuple(one.report for chain in templates for one in chain)
+                )
             outcomes[item.name] = Outcome(item.name, FAILED, reason)
     write_status(folder, outcomes[item.name], "")
     return None
@@ -218,12 +238,15 @@ def predicted(
     order = {"order": [stem for _, stem, _ in ranked], "scores": {stem: score for score, stem, _ in ranked}}
     write_text(folder / "ranking.json", json.dumps(order | ({"mark": mark} if mark else {}), indent=1))
     write_text(folder / "timings.json", json.dumps(seconds, indent=1))
+    if job.templates or job.notes:
+        notes = [f"{note.record}: {note.reason}" for note in job.notes]
+        write_text(folder / "templates.json", json.dumps({"used": job.templates, "left_out": notes}, indent=1))
     if options.save_features:
         write_arrays(folder / "features.npz", job.raw)
     score, stem, best = ranked[0]
     assert job.item.record is not None
     row = {
-        "residues": job.size.residues, "chains": len(job.item.record.chains), "alignment_rows": len(job.raw["msa"]),
+        "residues": job.size.residues, "chains": len(job.item.record.chains), "alignment_rows": rows_of_alignment(job.raw),
         "model": stem, "ranking": round(score, 4), "recycles": best.recycles, "mark": mark,
         **{name: round(value, 4) for name, value in best.scores.items()},
     }  # fmt: skip

@@ -1,0 +1,58 @@
+"""The templates of every chain of an item: the user's own structures, or those that a search has found."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from pathlib import Path
+
+from zoo.folding.inputs import Item, hits_of_chain
+from zoo.folding.options import PredictOptions
+from zoo.proteins.hits import read_hits
+from zoo.proteins.known_templates import Template, found_templates, own_templates, structure_files
+from zoo.proteins.problems import Problem
+
+
+def item_templates(item: Item, options: PredictOptions) -> tuple[list[list[Template]], list[Problem]]:
+    """Templates of each chain; the same for copies of a chain.
+
+    Returns:
+        the templates, and notes on what was left out.
+    """
+    assert item.record is not None
+    own = item.record.templates or options.templates
+    by_sequence: dict[str, list[Template]] = {}
+    problems: list[Problem] = []
+    for number, sequence in enumerate(item.record.chains):
+        if sequence in by_sequence:
+            continue
+        found: list[Template] = []
+        if own is not None:
+            found, notes = own_templates(sequence, structure_files(own))
+            problems += notes
+        if options.structures is not None and not found:
+            found, notes = searched(item, number, options)
+            problems += notes
+        by_sequence[sequence] = found
+    return [by_sequence[sequence] for sequence in item.record.chains], problems
+
+
+def searched(item: Item, number: int, options: PredictOptions) -> tuple[list[Template], list[Problem]]:
+    """Templates of one chain from its files of hits."""
+    assert item.record is not None and options.structures is not None
+    record, sequence = item.record, item.record.chains[number]
+    files = hits_of_chain(record, options.hits or options.alignments, number)
+    if not files:
+        where = Path(str(options.hits or options.alignments or "hits="))
+        return [], [Problem(str(where), f"no template hits of chain {number + 1}", record.name, fatal=False)]
+    latest = options.max_template_date
+    found: list[Template] = []
+    problems: list[Problem] = []
+    for path in files:
+        hits, wrong = read_hits(path, sequence, record.name)
+        problems += [dataclasses.replace(problem, fatal=False) for problem in wrong]
+        templates, notes = found_templates(
+            sequence, hits, options.structures, datetime.date.fromisoformat(latest) if latest else None
+        )
+        found, problems = found + templates, problems + notes
+    return found, problems
