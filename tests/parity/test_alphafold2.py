@@ -1,7 +1,7 @@
 """AlphaFold2 against the original: same parameters, same features, same outputs; every weight is drawn, none is trained.
 
-The numbers of the original are committed (alphafold2_model_1_ptm.npz, and alphafold2_model_1_multimer_v3.npz with what it drew); they
-were made by
+The numbers of the original are committed (alphafold2_model_1_ptm.npz, and alphafold2_model_1_multimer_v3.npz with what it
+drew); they were made by
 
     PYTHONPATH=ORIGINAL ZOO_PARITY_ALPHAFOLD=PYTHON pytest -m slow tests/parity/test_alphafold2.py -k original
 

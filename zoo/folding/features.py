@@ -74,6 +74,11 @@ def rows_of_alignment(raw: Features) -> int:
     return int(np.ravel(raw["num_alignments"])[0])
 
 
+def shown_rows(raw: Features) -> np.ndarray:
+    """The alignment [S, N] with 21 for gaps, whichever order its letters have, and without rows of padding."""
+    return raw["msa"][: rows_of_alignment(raw)]
+
+
 def drawn_for(
     raw: Features, config: ConfigDict, options: PredictOptions, size: Size, seed: int
 ) -> Callable[[int], dict[str, np.ndarray]]:

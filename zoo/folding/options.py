@@ -38,6 +38,7 @@ class PredictOptions:
     save_recycles: bool = False
     save_representations: bool = False
     save_features: bool = False
+    plots: bool = True
     most_waste: float = 0.3
     memory_gib: float | None = None
 

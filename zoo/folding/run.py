@@ -18,13 +18,15 @@ import psutil
 from ml_collections import ConfigDict
 
 from zoo.errors import PartlyFailed, UserError
+from zoo.folding import plots
 from zoo.folding.buckets import Bucket, Size, planned
-from zoo.folding.features import drawn_for, raw_features, read_sizes, rows_of_alignment, size_of
+from zoo.folding.features import drawn_for, raw_features, read_sizes, rows_of_alignment, shown_rows, size_of
 from zoo.folding.inputs import Item, fingerprint, read_items
 from zoo.folding.item_templates import item_templates
 from zoo.folding.memory import forecast_bytes, longest_that_fits
 from zoo.folding.options import MARK, PredictOptions
 from zoo.folding.predictor import NotFinite, Prediction, Predictor, in_input_order
+from zoo.folding.report import write_report, write_view
 from zoo.folding.results import (
     DONE,
     FAILED,
@@ -101,6 +103,8 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
     models = loaded(configs, options, say) if jobs else []
     sizes = [job.size for job in jobs]
     plan = planned(sizes, options.most_waste)
+    if jobs and options.plots and not plots.available():
+        say("note: no plots, as matplotlib is not installed: pip install matplotlib")
     if jobs:
         say(f"{len(jobs)} proteins in {len(plan.buckets)} buckets, {plan.waste:.0%} of the arithmetic on padding")
     for bucket in plan.buckets:
@@ -218,6 +222,8 @@ def predicted(
     job: Job, bucket: Bucket, models: list[Model], options: PredictOptions, folder: Path, seed: int
 ) -> Outcome:
     mark = MARK if options.random else ""
+    assert job.item.record is not None
+    lengths = [len(chain) for chain in job.item.record.chains]
     ranked: list[tuple[float, str, Prediction]] = []
     seconds: dict[str, float] = {}
     for (number, model), run in itertools.product(enumerate(models), range(options.seeds)):
@@ -226,6 +232,8 @@ def predicted(
         found = run_model(job, bucket, model, options, own_seed)
         seconds[stem] = round(time.monotonic() - started, 3)
         write_prediction(folder, stem, job.item, found, mark, options.save_representations)
+        if options.plots and plots.available():
+            plots.write_plots(folder, stem, shown_rows(job.raw), found, lengths, mark)
         ranked.append((ranking(found.scores, model.predictor.model.multimer), stem, found))
         if options.stop_at_score is not None and ranked[-1][0] >= options.stop_at_score:
             break
@@ -244,9 +252,9 @@ def predicted(
     if options.save_features:
         write_arrays(folder / "features.npz", job.raw)
     score, stem, best = ranked[0]
-    assert job.item.record is not None
+    write_view(folder, job.item.name, best, np.repeat(np.arange(len(lengths)), lengths))
     row = {
-        "residues": job.size.residues, "chains": len(job.item.record.chains), "alignment_rows": rows_of_alignment(job.raw),
+        "residues": job.size.residues, "chains": len(lengths), "alignment_rows": rows_of_alignment(job.raw),
         "model": stem, "ranking": round(score, 4), "recycles": best.recycles, "mark": mark,
         **{name: round(value, 4) for name, value in best.scores.items()},
     }  # fmt: skip
@@ -273,6 +281,7 @@ def run_model(job: Job, bucket: Bucket, model: Model, options: PredictOptions, s
 def finish(items: list[Item], outcomes: dict[str, Outcome], output: Path, say: Say) -> None:
     ordered = [outcomes[item.name] for item in items]
     write_summary(output / "summary.csv", ordered)
+    write_report(output, ordered)
     count = {status: sum(one.status == status for one in ordered) for status in (DONE, FAILED, SKIPPED)}
     say(f"{count[DONE]} done, {count[FAILED]} failed, {count[SKIPPED]} skipped; {output / 'summary.csv'}")
     if count[FAILED]:
