@@ -191,10 +191,22 @@ def composed(overrides: list[str], folders: list[Path]) -> dict[str, Any]:
         raise UserError(f"{word}: {first_line(error)}; put a value with signs such as ( , = [ into quotes") from None
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(first_line(error)) from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{not_utf8(folders)} is not text in UTF-8: {error.reason}; save it as UTF-8") from None
     except YAMLError as error:
         raise UserError(f"a configuration file is not YAML: {' '.join(str(error).split())}") from None
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
+
+
+def not_utf8(folders: list[Path]) -> Path:
+    """The first file of a configuration that cannot be decoded."""
+    for file in (file for folder in folders for file in sorted(folder.rglob("*.yaml"))):
+        try:
+            file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            return file
+    raise AssertionError("every file can be decoded")
 
 
 def quoted(text: str) -> str:

@@ -45,6 +45,12 @@ def plan(config: Config, machine: Machine, argv: Sequence[str]) -> None:
     print(recipe.summary())
     if config.compare == "all":
         comparison.show(comparison.compare(task, machine.cluster))
+    with folder.held():
+        write(config, machine, argv, task, folder)
+
+
+def write(config: Config, machine: Machine, argv: Sequence[str], task: fa.Task, folder: RunFolder) -> None:
+    """Plans into a folder, and audits there where asked to."""
     found = program.planned(task, machine.cluster, config.strategy)
     level = "audited" if config.audit else "predicted"
     facts = environment(words.command("zoo.plan", argv), level, jax.devices() if config.audit else (), {})

@@ -58,6 +58,13 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
         return job.say(words.finished(config, job.origin.step, job.steps))
     for sentence in (machine.sentence, job.recipe.summary(), *job.origin.notes):
         job.say(sentence)
+    with job.folder.held():
+        run(job, machine, stopped, argv)
+
+
+def run(job: Job, machine: Machine, stopped: Callable[[], bool], argv: Sequence[str]) -> None:
+    """A checked job: planned, audited, trained."""
+    config = job.config
     plan = program.planned(job.task, machine.cluster, config.strategy)
     leave_if(stopped)
     full = Sizes(plan.mesh["axes"], rows_of(job.task))

@@ -63,11 +63,11 @@ def seconds(kind: str, size: float, axes: Sequence[int], mesh: Mesh) -> float:
 def reshard(
     shape: Sequence[int], itemsize: int, source: Layout, target: Layout, sizes: Sequence[int]
 ) -> tuple[Communication, ...]:
-    """The collectives that take a tensor from one layout to another; slices are free and not listed."""
+    """The collectives that take a tensor from one layout to another; slices and axes of one device are free and not listed."""
     found = []
     current = source
     for step in steps(source, target):
-        if step.kind != "slice":
+        if step.kind != "slice" and math.prod(sizes[axis] for axis in step.axes) > 1:
             size = math.prod(local_shape(shape, current, sizes)) * itemsize
             found.append(Communication(step.kind, size, step.axes))
         current = step.layout
@@ -89,6 +89,7 @@ def combine(
     The sums over several dimensions are one all-reduce each. An all-reduce whose result is at once cut along the very
     axes it ran over is a reduce-scatter.
     """
+    partial = tuple(axes for axes in partial if math.prod(sizes[axis] for axis in axes) > 1)
     if not partial:
         return reshard(shape, itemsize, natural, target, sizes)
     size = math.prod(local_shape(shape, natural, sizes)) * itemsize

@@ -10,6 +10,7 @@ import pytest
 
 from zoo import plan, train
 from zoo.errors import UserError
+from zoo.locks import locked
 
 
 @pytest.fixture
@@ -54,6 +55,17 @@ def test_options(refused, words, said):
 def test_planning_refuses_the_same(refused):
     assert "steps=-1" in refused("steps=-1", main=plan.main)
     assert "strategy=best is not known" in refused("strategy=best", main=plan.main)
+
+
+def test_a_folder_that_another_run_is_at_work_in(refused, tmp_path):
+    place = tmp_path / "run"
+    place.mkdir()
+    (place / "of the other").write_text("")
+    with locked(place):
+        for main in (train.main, plan.main):
+            said = refused(run_dir=place, main=main)
+            assert f"run_dir={place} is in use by another run" in said
+    assert not (place / ".lock").exists()
 
 
 def test_a_run_dir_below_a_file(refused, tmp_path):

@@ -51,7 +51,10 @@ def read_file(path: Path) -> ArrayExamples:
     except FileNotFoundError:
         raise UserError(f"{path} is missing; {LAYOUT}") from None
     except (ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} cannot be read: {error}; {LAYOUT}") from None
+        reason = str(error)
+        if "pickle" in reason:  # NumPy's sentence advises to unpickle
+            reason = "it holds Python objects" if "Object arrays" in reason else "it is no file of numpy.savez"
+        raise UserError(f"{path} cannot be read: {reason}; {LAYOUT}") from None
     if images.ndim == 3:
         images = images[..., None].repeat(3, axis=-1)
     whole = np.issubdtype(labels.dtype, np.integer) and labels.ndim == 1

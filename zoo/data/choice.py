@@ -7,7 +7,7 @@ from pathlib import Path
 from zoo.data import cifar10, image_folder, mnist
 from zoo.data.arrays import open_arrays
 from zoo.data.digits import open_digits
-from zoo.data.download import fetch
+from zoo.data.download import arrived, fetch
 from zoo.data.images import DataConfig, ImageDataset
 from zoo.errors import UserError
 
@@ -48,7 +48,7 @@ def _opened(config: DataConfig, data_dir: Path, num_classes: int, rehearsal: boo
         return _mnist(data_dir, num_classes, stand_in if rehearsal else None)
     command = f"python -m zoo.data.download cifar10 --data-dir {data_dir}"
     files = cifar10.find(data_dir)
-    if files is None and rehearsal:
+    if files is None and rehearsal and not arrived(cifar10.NAME, data_dir):
         return open_digits(f"data: no CIFAR-10 in {data_dir}, {stand_in}; to get CIFAR-10: {command}", num_classes)
     if files is None:
         try:

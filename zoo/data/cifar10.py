@@ -43,7 +43,11 @@ class Files:
 
 
 def find(data_dir: Path) -> Files | None:
-    """The files of CIFAR-10 below `data_dir`; None where no folder has some of both splits."""
+    """The files of CIFAR-10 below `data_dir`; None where no folder has any.
+
+    Raises:
+        UserError: the first folder that has some has only one of the splits.
+    """
     for folder in FOLDERS:
         place = data_dir / folder
         names = sorted(path.name for path in place.iterdir() if path.is_file()) if place.is_dir() else []
@@ -51,6 +55,12 @@ def find(data_dir: Path) -> Files | None:
         train, test = (tuple(place / m.string for m in matches if m["kind"] == kind) for kind in ("data", "test"))
         if train and test:
             return Files(train, test)
+        if train or test:
+            here, missing = (train, "test_batch") if train else (test, "data_batch_1 to data_batch_5")
+            raise UserError(
+                f"{here[0]} is there, but no {missing} beside it; put the missing files there, or delete "
+                f"{'it' if len(here) == 1 else 'all ' + str(len(here))} and get the whole set again"
+            )
     return None
 
 

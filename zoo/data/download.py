@@ -22,6 +22,7 @@ from typing import IO
 
 from zoo.data.cards import Archive, Card, card, verify
 from zoo.errors import UserError, exit_code
+from zoo.locks import locked
 
 TIMEOUT_S = 20.0
 ATTEMPTS = 5
@@ -43,20 +44,27 @@ def fetch(name: str, data_dir: Path) -> Path:
     assert about.archive is not None, name
     place = data_dir / name
     folder = place / about.archive.folder
-    with _alone(place):
+    with locked(place):
         if not folder.is_dir():
             archive = place / about.archive.url.rpartition("/")[2]
             if not archive.exists():
                 _require_space(place, about.archive, archive)
                 with _shown(archive.name, about.archive.bytes) as progress:
                     download(about.archive, archive, progress)
-            elif checksum(archive, about.archive.checksum) != about.archive.checksum:
+            elif (found := checksum(archive, about.archive.checksum)) != about.archive.checksum:
                 raise UserError(
-                    f"{archive} is not the file that {about.archive.url} gives; delete it and run this again"
+                    f"{archive} is not the file that {about.archive.url} gives: its checksum should be "
+                    f"{about.archive.checksum} and is {found}; delete it and run this again"
                 )
             _unpack(archive, about, folder)
             archive.unlink()
     return folder
+
+
+def arrived(name: str, data_dir: Path) -> bool:
+    """Whether the archive of a data set is below `data_dir`, so that `fetch` needs no network."""
+    about = card(name)
+    return about.archive is not None and (data_dir / name / about.archive.url.rpartition("/")[2]).exists()
 
 
 def download(archive: Archive, target: Path, progress: Progress = lambda received: None) -> None:
@@ -157,38 +165,6 @@ def _require_space(place: Path, archive: Archive, target: Path) -> None:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-@contextlib.contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Makes the folder and holds a lock in it; afterwards the lock is gone, and the folder too where it stayed empty."""
-    made = [folder for folder in (place, *place.parents) if not folder.exists()]
-    while (lock := _locked(place / ".lock")) is None:
-        pass
-    try:
-        yield
-    finally:
-        (place / ".lock").unlink()
-        lock.close()
-        with contextlib.suppress(OSError):  # not empty
-            for folder in made:
-                folder.rmdir()
-
-
-def _locked(path: Path) -> IO[str] | None:
-    """Waits for the lock; None where its last holder has removed the file, so that another one is the lock by now."""
-    import fcntl
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
-        file.close()
-    except FileNotFoundError:
-        pass
-    return None
 
 
 @contextlib.contextmanager

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from zoo.errors import UserError
+from zoo.locks import locked
 
 KEPT_FREE_BYTES = 64 * 2**20
 """What a disk must hold beyond the run's own files: a file system filled to the last byte breaks more than this run."""
@@ -40,6 +42,21 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other runs out of the folder meanwhile.
+
+        Raises:
+            UserError: another run is at work in it.
+        """
+        if not self.writes:
+            yield
+            return
+        with locked(self.path, wait=False) as free:
+            if not free:
+                raise UserError(f"run_dir={self.path} is in use by another run; wait for it or give another run_dir")
+            yield
 
     def write(self, name: str, content: str | Mapping[str, Any]) -> None:
         """Writes one text or JSON file; a reader sees the old content or the new one, never a part.

@@ -157,3 +157,10 @@ def test_composing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     compose(BASE)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster/mine.yaml").write_bytes(b"\xff\xfe\x00")
+    said = sentence("recipe=resnet50", "cluster=mine", f"conf_dir={tmp_path}")
+    assert str(tmp_path / "cluster/mine.yaml") in said and "UTF-8" in said and "\n" not in said

@@ -44,6 +44,13 @@ def test_one_device_needs_no_collective() -> None:
     assert seconds("all-reduce", 1e9, (0,), Mesh((Axis("card", 1, 1e9, 1e-6),))) == 0.0
 
 
+def test_axes_of_one_device_move_nothing() -> None:
+    assert reshard((16, 8), 4, ((0,), ()), ((), (0,)), (1, 4)) == ()
+    assert combine((16, 8), 4, ((), ()), ((0,), ()), ((0,),), (1, 4)) == ()
+    (move,) = combine((16, 8), 4, ((), ()), ((), ()), ((0,), (1,)), (1, 4))
+    assert (move.kind, move.axes) == ("all-reduce", (1,))
+
+
 def test_an_unknown_kind_is_named() -> None:
     with pytest.raises(ValueError, match="broadcast"):
         seconds("broadcast", 1, (0,), MESH)

@@ -147,6 +147,12 @@ def test_files_are_found_in_every_usual_place(tmp_path: Path, folder: str) -> No
     assert [path.name for path in files.test] == ["test_batch.bin"]
 
 
+def test_one_split_alone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data_batch_1.bin").write_bytes(BINARY)
+    with pytest.raises(UserError, match="data_batch_1.bin is there, but no test_batch beside it"):
+        cifar10.find(tmp_path)
+
+
 def test_a_part_of_the_set_is_announced(tmp_path: Path) -> None:
     for name in ("data_batch_1_part.bin", "test_batch_part.bin"):
         (tmp_path / name).write_bytes(BINARY)

@@ -189,10 +189,17 @@ def test_too_little_space_is_told_before_anything_is_fetched(
 def test_an_archive_put_there_by_hand_is_verified(server: Server, small_set: Card, tmp_path: Path) -> None:
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "cifar10/files.tar.gz").write_bytes(b"something else")
-    with pytest.raises(UserError, match="files.tar.gz is not the file that"):
+    with pytest.raises(UserError, match="files.tar.gz is not the file that .* sha256:[0-9a-f]{64} and is sha256:"):
         fetch("cifar10", tmp_path)
     (tmp_path / "cifar10/files.tar.gz").write_bytes(server.content)
     assert fetch("cifar10", tmp_path).is_dir() and not server.ranges
+
+
+def test_a_rehearsal_does_not_pass_over_a_damaged_archive(small_set: Card, tmp_path: Path) -> None:
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10/files.tar.gz").write_bytes(b"something else")
+    with pytest.raises(UserError, match="files.tar.gz is not the file that"):
+        open_dataset(DataConfig("cifar10", image_size=16, global_batch=4), tmp_path, 10, rehearsal=True)
 
 
 def test_a_missing_data_set_is_an_error_in_training_and_digits_in_a_rehearsal(
