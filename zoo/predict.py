@@ -25,7 +25,7 @@ from zoo.training.job import load
 
 BATCH = 32
 # Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
-PATHS = ("params", "alignments", "templates", "structures", "hits")
+PATHS = ("params", "alignments", "databases", "templates", "structures", "hits", "references")
 
 
 def main(argv: list[str]) -> int:

@@ -42,6 +42,7 @@ class Item:
         paired_by_row: rows of equal number of `pairing` belong together; else those of one species do.
         problems: all that was found; a fatal one fails the item.
         duplicate_of: name of an item that asks for the very same.
+        folder: where alignments were found in place of the folder that was given.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Item:
     paired_by_row: bool = False
     problems: tuple[Problem, ...] = ()
     duplicate_of: str | None = None
+    folder: Path | None = None
 
     @property
     def failed(self) -> bool:
@@ -62,7 +64,7 @@ class Item:
 
     @property
     def depth(self) -> int:
-        """Rows of all alignments together, before equal ones are left out."""
+        """Rows of all alignments of the chain that has most, before equal ones are left out."""
         return max((sum(len(alignment) for alignment in chain) for chain in self.alignments), default=0)
 
 
@@ -230,10 +232,13 @@ def one_chain(
         alignment, found = read_alignment(path, record.chains[number])
         problems += found
         database = path.name.split("_")[0].split(".")[0]
-        if alignment is not None and database == PAIRING:
-            source = alignment.first(MOST_ROWS[PAIRING])
-        elif alignment is not None:
-            parts.append(alignment.first(MOST_ROWS.get(database, len(alignment))))
+        if alignment is None:
+            continue
+        alignment = alignment.first(MOST_ROWS.get(database, len(alignment)))
+        if database == PAIRING:
+            source = alignment
+        else:
+            parts.append(alignment)
     if not files and folder is not None:
         text = f"no alignment of chain {number + 1}: the sequence alone"
         problems.append(Problem(str(folder), text, record.name, fatal=False))
@@ -299,12 +304,17 @@ def places_of_chain(record: Record, folder: Path | None, number: int) -> list[Pa
     if folder is None:
         return []
     first = record.chains.index(record.chains[number])  # copies share the files of the first
-    letter = PDB_CHAINS[first] if first < len(PDB_CHAINS) else str(first + 1)
+    letter = chain_letter(first)
     found: list[Path] = []
     for base in (folder / record.name, folder / safe(record.name)):
         found += [base / "msas" / letter, base / letter]
         found += [base / "msas", base] if len(record.chains) == 1 else []
     return [place for place in dict.fromkeys(found) if place.is_dir()]
+
+
+def chain_letter(number: int) -> str:
+    """Name of the folder of a chain, from 0."""
+    return PDB_CHAINS[number] if number < len(PDB_CHAINS) else str(number + 1)
 
 
 def database_rank(name: str) -> int:

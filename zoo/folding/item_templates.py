@@ -41,9 +41,10 @@ def searched(item: Item, number: int, options: PredictOptions) -> tuple[list[Tem
     """Templates of one chain from its files of hits."""
     assert item.record is not None and options.structures is not None
     record, sequence = item.record, item.record.chains[number]
-    files = hits_of_chain(record, options.hits or options.alignments, number)
+    folder = options.hits or item.folder or options.alignments
+    files = hits_of_chain(dataclasses.replace(record, name=item.name) if item.folder else record, folder, number)
     if not files:
-        where = Path(str(options.hits or options.alignments or "hits="))
+        where = Path(str(folder or "hits="))
         return [], [Problem(str(where), f"no template hits of chain {number + 1}", record.name, fatal=False)]
     latest = options.max_template_date
     found: list[Template] = []

@@ -23,10 +23,14 @@ class PredictOptions:
     params: str | None = None
     alignments: Path | None = None
     msa: Literal["auto", "single"] = "auto"
+    stage: Literal["all", "msa", "infer"] = "all"
+    databases: Path | None = None
+    cpus: int = 0
     templates: Path | None = None
     structures: Path | None = None
     hits: Path | None = None
     max_template_date: str | None = None
+    references: Path | None = None
     recycles: int | None = None
     recycle_tolerance: float | None = None
     seeds: int = 1
@@ -43,12 +47,12 @@ class PredictOptions:
     memory_gib: float | None = None
 
     def __post_init__(self) -> None:
-        least = {"recycles": 0, "seeds": 1, "ensemble": 1, "max_clusters": 1, "max_further": 0}
+        least = {"recycles": 0, "seeds": 1, "ensemble": 1, "max_clusters": 1, "max_further": 0, "cpus": 0}
         for name, bound in least.items():
             value = getattr(self, name)
             if value is not None and value < bound:
                 raise ValueError(f"{name}={value}; it must be a whole number of at least {bound}")
-        for name in ("alignments", "templates", "structures", "hits"):
+        for name in ("alignments", "databases", "templates", "structures", "hits", "references"):
             path = getattr(self, name)
             if path is not None and not path.exists():
                 raise ValueError(f"{name}={path}: no such file or folder")

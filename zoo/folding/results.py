@@ -18,7 +18,8 @@ from zoo.proteins.structures import PDB_CHAINS, Structure, residue_confidence, t
 
 DONE, FAILED, SKIPPED = "done", "failed", "skipped"
 COLUMNS = (
-    "name status reason residues chains alignment_rows model ranking mean_plddt ptm iptm recycles seconds mark"
+    "name status reason residues chains alignment_rows model ranking mean_plddt ptm iptm lddt_ca tm_score rmsd recycles "
+    "seconds mark"
 ).split()
 
 

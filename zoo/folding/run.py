@@ -26,6 +26,7 @@ from zoo.folding.item_templates import item_templates
 from zoo.folding.memory import forecast_bytes, longest_that_fits
 from zoo.folding.options import MARK, PredictOptions
 from zoo.folding.predictor import NotFinite, Prediction, Predictor, in_input_order
+from zoo.folding.references import likeness, reference_chains
 from zoo.folding.report import write_report, write_view
 from zoo.folding.results import (
     DONE,
@@ -39,6 +40,7 @@ from zoo.folding.results import (
     write_summary,
     write_text,
 )
+from zoo.folding.searching import with_alignments
 from zoo.models.alphafold2.config import changed, is_multimer, preset, uses_templates
 from zoo.models.alphafold2.convert import WHERE, draw, load
 from zoo.proteins.confidence import ranking
@@ -84,14 +86,17 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
         PartlyFailed: some proteins failed; summary.csv says which and why.
     """
     names = options.model_names()
-    if options.params is None:
+    if options.params is None and options.stage != "msa":
         raise UserError(f"params= is missing. {WHERE}")
     configs = {name: configured(name, options, changes) for name in names}
     items = read_items(source, options.alignments, options.msa == "single")
     report(items, say)
     output.mkdir(parents=True, exist_ok=True)
+    items = with_alignments(items, options, output, say)
+    if options.stage == "msa":
+        return only_searched(items, say)
     keep_programs()
-    text = json.dumps([dataclasses.asdict(options), changes, seed], sort_keys=True, default=str)
+    text = json.dumps([deciding(options), changes, seed], sort_keys=True, default=str)
     outcomes: dict[str, Outcome] = {}
     jobs = [
         job
@@ -99,7 +104,8 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
         if job
     ]
     for job in jobs:
-        report([dataclasses.replace(job.item, problems=job.notes)], say)
+        missing = reference_chains(job.item, options.references)[1] if options.references else []
+        report([dataclasses.replace(job.item, problems=(*job.notes, *missing))], say)
     models = loaded(configs, options, say) if jobs else []
     sizes = [job.size for job in jobs]
     plan = planned(sizes, options.most_waste)
@@ -112,6 +118,22 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
             outcomes[jobs[index].item.name] = one_protein(jobs[index], bucket, models, options, output, seed, say)
             write_summary(output / "summary.csv", [outcomes[item.name] for item in items if item.name in outcomes])
     finish(items, outcomes, output, say)
+
+
+def deciding(options: PredictOptions) -> dict[str, Any]:
+    """The options on which a result depends; where things lie and how much is written does not matter."""
+    silent = ("stage", "databases", "cpus", "memory_gib", "most_waste")
+    return {name: value for name, value in dataclasses.asdict(options).items() if name not in silent}
+
+
+def only_searched(items: list[Item], say: Say) -> None:
+    """The end of `stage=msa`. Raises PartlyFailed."""
+    failed = [item for item in items if item.failed]
+    for item in failed:
+        say(f"{item.name}: failed: {item.reason}")
+    say(f"{len(items) - len(failed)} of {len(items)} proteins have their alignments; stage=infer goes on with them")
+    if failed:
+        raise PartlyFailed(f"{len(failed)} of {len(items)} proteins failed")
 
 
 def keep_programs() -> None:
@@ -257,8 +279,17 @@ def predicted(
         "residues": job.size.residues, "chains": len(lengths), "alignment_rows": rows_of_alignment(job.raw),
         "model": stem, "ranking": round(score, 4), "recycles": best.recycles, "mark": mark,
         **{name: round(value, 4) for name, value in best.scores.items()},
+        **compared(job.item, best, options.references),
     }  # fmt: skip
     return Outcome(job.item.name, DONE, "", row)
+
+
+def compared(item: Item, best: Prediction, references: Path | None) -> dict[str, float]:
+    """How near the best prediction is to its experiment; empty where there is none."""
+    if references is None:
+        return {}
+    chains, _ = reference_chains(item, references)
+    return {name: round(value, 4) for name, value in likeness(item, best, chains).items()} if chains else {}
 
 
 def run_model(job: Job, bucket: Bucket, model: Model, options: PredictOptions, seed: int) -> Prediction:

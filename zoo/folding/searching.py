@@ -1,0 +1,119 @@
+"""The stage before inference: alignments and template hits of every item from the user's own databases.
+
+What is found is kept in OUTPUT/NAME/msas, in the layout of the original, with a note of what was searched with which sequence; a
+search is repeated only where one of both has changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from zoo.errors import UserError
+from zoo.folding.inputs import PAIRING, Item, chain_alignments, chain_letter
+from zoo.folding.options import PredictOptions
+from zoo.folding.results import write_text
+from zoo.proteins import search
+from zoo.proteins.alignments import parse_stockholm, single
+from zoo.proteins.features import MOST_ROWS
+from zoo.proteins.problems import Problem
+
+Say = Callable[[str], None]
+TEMPLATE_DATABASE = "pdb_seqres"
+PROFILE = "uniref90"  # of its hits the profile is made with which templates are searched
+NOTE = "search.json"
+
+
+def with_alignments(items: list[Item], options: PredictOptions, output: Path, say: Say) -> list[Item]:
+    """The items with what was found for them, now or by an earlier run; those with alignments of their own stay as they are.
+
+    Raises:
+        UserError: a database is no FASTA file, or `stage=msa` has no databases.
+    """
+    if options.msa == "single":
+        return items
+    if options.databases is None and options.stage == "msa":
+        raise UserError("stage=msa needs databases=FOLDER, which holds FASTA files such as uniref90.fasta")
+    files = search.databases(options.databases) if options.databases and options.stage != "infer" else []
+    result = []
+    for item in items:
+        if item.failed or item.duplicate_of or item.depth > 1:
+            result.append(item)
+            continue
+        try:
+            searched_item(item, files, options.cpus, output, say)
+            result.append(found_before(item, output))
+        except search.SearchFailed as error:
+            problem = Problem(item.record.file if item.record else "", f"search failed: {error}", item.name)
+            result.append(dataclasses.replace(item, problems=(*item.problems, problem)))
+    return result
+
+
+def found_before(item: Item, output: Path) -> Item:
+    """The item with the alignments in its folder of the output, where there are some."""
+    assert item.record is not None
+    if not (output / item.name / "msas").is_dir():
+        return item
+    record = dataclasses.replace(item.record, name=item.name)
+    found, problems = chain_alignments(record, None, output, False)
+    kept = [problem for problem in item.problems if not problem.reason.startswith("no alignment of chain")]
+    return dataclasses.replace(
+        item, alignments=found.own, pairing=found.pairing, problems=(*kept, *problems), folder=output
+    )
+
+
+def searched_item(item: Item, files: list[Path], cpus: int, output: Path, say: Say) -> None:
+    """Searches every different chain in every database."""
+    assert item.record is not None
+    chains = item.record.chains
+    for number, sequence in enumerate(chains):
+        if not files or chains.index(sequence) != number:
+            continue
+        base = output / item.name / "msas"
+        folder = base if len(chains) == 1 else base / chain_letter(number)
+        folder.mkdir(parents=True, exist_ok=True)
+        note = json.dumps(searched_with(sequence, files), indent=1)
+        if (folder / NOTE).exists() and (folder / NOTE).read_text() == note:
+            continue
+        started = time.monotonic()
+        counts = searched_chain(sequence, files, folder, cpus, different=len(set(chains)) > 1)
+        write_text(folder / NOTE, note)
+        text = ", ".join(f"{count} {name}" for name, count in counts.items())
+        place = f" chain {number + 1}" if len(chains) > 1 else ""
+        say(f"{item.name}{place}: found {text} ({time.monotonic() - started:.1f} s)")
+
+
+def searched_with(sequence: str, files: list[Path]) -> dict[str, object]:
+    """What a search depends on."""
+    return {
+        "sequence": hashlib.sha256(sequence.encode()).hexdigest(),
+        "databases": {path.name: [path.stat().st_size, int(path.stat().st_mtime)] for path in files},
+    }
+
+
+def searched_chain(sequence: str, files: list[Path], folder: Path, cpus: int, different: bool) -> dict[str, int]:
+    """Writes DATABASE_hits.sto of each database and, for PDB's sequences, pdb_hits.sto; returns the hits of each."""
+    counts: dict[str, int] = {}
+    profile = single("query", sequence)
+    templates = [path for path in files if path.name.startswith(TEMPLATE_DATABASE)]
+    for path in files:
+        name = path.name.split(".")[0]
+        pairing = name.startswith(PAIRING)
+        if path in templates or (pairing and not different):
+            continue
+        most = next((rows for database, rows in MOST_ROWS.items() if name.startswith(database)), MOST_ROWS[PROFILE])
+        text = search.relatives("query", sequence, path, most, cpus)
+        write_text(folder / f"{name}_hits.sto", text)
+        found, _ = parse_stockholm(text, name, sequence)
+        counts[name] = len(found) - 1 if found else 0
+        if found is not None and name.startswith(PROFILE):
+            profile = found
+    for path in templates:
+        text = search.known_relatives(profile, path, cpus)
+        write_text(folder / "pdb_hits.sto", text)
+        counts["pdb"] = text.count("#=GS")
+    return counts
