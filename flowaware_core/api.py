@@ -23,9 +23,12 @@ from flowaware_core.graph.structure import Structure
 from flowaware_core.plan import Alternative, Plan, Predicted, decode, encode
 from flowaware_core.program import Program
 from flowaware_core.search.operators import Candidate
-from flowaware_core.search.strategies import STRATEGIES, candidates
+from flowaware_core.search.strategies import STRATEGIES, Planner, Result
 from flowaware_core.search.templates import batch_classes
 from flowaware_core.task import Task, abstract
+
+# The strategies that "auto" is shown beside; `fa.plan` with another strategy prices any of the others.
+BASELINES = ("data", "fsdp", "tensor")
 
 
 class DoesNotFit(Exception):
@@ -44,7 +47,7 @@ def plan(
         task: what to run. A bare function is accepted too: `plan(step, args, cluster)`, where an argument whose leaves equal those
             of a result is taken as carried from call to call.
         cluster: the devices.
-        strategy: "auto" searches; "data", "fsdp" and "tensor" are hand-written baselines.
+        strategy: "auto" searches; the others of `STRATEGIES` are what people write by hand and what other systems choose.
 
     Returns:
         the plan, with predictions of its time, memory and collectives.
@@ -60,14 +63,20 @@ def plan(
     assert isinstance(cluster, Cluster)
     program = Program.of(task)
     begin = time.perf_counter()
-    found = candidates(program.graph, program.structure, cluster, strategy)
-    spent = time.perf_counter() - begin
-    best = found[0]
-    if not best.fits:
-        raise DoesNotFit(_shortfall(program, cluster, best))
-    seconds = {"capture": program.capture_s, "analyse": program.analyse_s, "search": spent}
-    alternatives = tuple(_alternative(candidate) for candidate in found[1:])
-    return _plan(program, cluster.name, cluster.device, strategy, best, seconds, alternatives)
+    planner = Planner(program.graph, program.structure, cluster)
+    result = planner.plan(strategy)
+    middle = time.perf_counter()
+    if not result.best.fits:
+        raise DoesNotFit(_shortfall(program, cluster, result.best))
+    others = [planner.plan(name).best for name in BASELINES] if strategy == "auto" else []
+    seconds = {
+        "capture": program.capture_s,
+        "analyse": program.analyse_s,
+        "search": middle - begin,
+        "baselines": time.perf_counter() - middle,
+    }
+    alternatives = tuple(map(_alternative, others))
+    return _plan(program, cluster.name, cluster.device, strategy, result, seconds, alternatives)
 
 
 def resize(original: Plan, task: Task, axes: Mapping[str, int]) -> Plan:
@@ -87,11 +96,10 @@ def resize(original: Plan, task: Task, axes: Mapping[str, int]) -> Plan:
     choices = _choices(original, program)
     device = _device(original)
     placed = _placed(program, choices, mesh)
-    candidate = Candidate(
-        original.requested, mesh, choices, estimate(program.graph, placed, mesh, device), device.usable_bytes
-    )
+    found = estimate(program.graph, placed, mesh, device)
+    candidate = Candidate(original.requested, mesh, choices, found.step_s, found, device.usable_bytes)
     seconds = {"capture": program.capture_s, "analyse": program.analyse_s, "search": 0.0}
-    return _plan(program, original.cluster, device, original.requested, candidate, seconds, ())
+    return _plan(program, original.cluster, device, original.requested, Result(candidate), seconds, ())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -204,10 +212,11 @@ def _plan(
     cluster: str,
     device: Device,
     requested: str,
-    candidate: Candidate,
+    result: Result,
     seconds: Mapping[str, float],
     alternatives: tuple[Alternative, ...],
 ) -> Plan:
+    candidate = result.best
     mesh, choices, found = candidate.mesh, candidate.choices, candidate.estimate
     return Plan(
         task=program.task.name,
@@ -229,7 +238,8 @@ def _plan(
         operators=program.graph.num_operators,
         seconds=dict(seconds),
         predicted=_predicted(found),
-        gap=None,
+        gap=result.gap,
+        searched={"meshes": result.meshes, "digits": round(result.digits)} if result.digits else {},
         alternatives=alternatives,
         notes=tuple(map(str, unknown(program.graph, device))),
     )
@@ -312,7 +322,7 @@ def _shortfall(program: Program, cluster: Cluster, best: Candidate) -> str:
     for factor in (2, 4, 8):
         levels = (dataclasses.replace(outer, size=outer.size * factor), *cluster.levels[1:])
         larger = dataclasses.replace(cluster, levels=levels)
-        if candidates(program.graph, program.structure, larger, best.strategy)[0].fits:
+        if Planner(program.graph, program.structure, larger).plan(best.strategy).best.fits:
             return f"{text}. It would fit on {outer.size * factor} {outer.name}s instead of {outer.size}"
     memory = needed / cluster.device.usable_fraction / GIB
     return f"{text}. It would fit on devices with {memory:.1f} GiB of memory; a smaller batch needs less"

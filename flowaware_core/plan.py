@@ -77,10 +77,11 @@ class Plan:
         choices: "groups", "operators" and "views": assignment -> ids, both as text; see `encode`.
         fingerprint: of the program the choices are for.
         operators: number of operators planned.
-        seconds: capture, analyse, search.
+        seconds: capture, analyse, search, and baselines: pricing of the alternatives.
         predicted: for one step.
         gap: certified distance from the best of the searched space; None where nothing is certified.
         alternatives: other strategies on the same cluster.
+        searched: number of meshes, and the number of decimal digits of the number of plans on the largest; empty for a template.
         notes: what the reader should know, a sentence each, such as operators that have no rule.
     """
 
@@ -99,6 +100,7 @@ class Plan:
     gap: float | None
     alternatives: tuple[Alternative, ...]
     notes: tuple[str, ...] = ()
+    searched: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def mesh(self) -> dict[str, dict[str, int]]:
@@ -131,6 +133,7 @@ class Plan:
             "stages": 1,
             "predicted": self.predicted.to_json(),
             "gap": self.gap,
+            "searched": dict(self.searched),
             "alternatives": [alternative.to_json() for alternative in self.alternatives],
             "notes": list(self.notes),
             "fingerprint": self.fingerprint,
@@ -161,6 +164,7 @@ class Plan:
                 gap=tree["gap"],
                 alternatives=tuple(Alternative(**alternative) for alternative in tree["alternatives"]),
                 notes=tuple(tree["notes"]),
+                searched=tree.get("searched", {}),
             )
         except KeyError as error:
             raise ValueError(f"the plan has no {error.args[0]!r}; it needs every key that `to_json` writes") from None

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import time
 
+from flowaware_core.garbage import collection_paused
 from flowaware_core.graph.capture import capture
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.structure import Structure, analyse
@@ -26,11 +27,12 @@ class Program:
     @staticmethod
     def of(task: Task) -> Program:
         """Traces and analyses; makes no array."""
-        begin = time.perf_counter()
-        graph = capture(task)
-        middle = time.perf_counter()
-        structure = analyse(graph)
-        return Program(task, graph, structure, middle - begin, time.perf_counter() - middle)
+        with collection_paused():
+            begin = time.perf_counter()
+            graph = capture(task)
+            middle = time.perf_counter()
+            structure = analyse(graph)
+            return Program(task, graph, structure, middle - begin, time.perf_counter() - middle)
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -6,7 +6,9 @@ Axes are listed from the outside in, and devices are numbered in that order, so 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import string
 from collections.abc import Mapping, Sequence
 
 from flowaware_core.cluster.model import Cluster
@@ -62,13 +64,27 @@ def natural(cluster: Cluster) -> Mesh:
 
 
 def meshes(cluster: Cluster) -> tuple[Mesh, ...]:
-    """The meshes worth searching: the natural one, and those in which one level is split into two axes."""
-    found = [natural(cluster)]
-    for level in cluster.levels:
-        for outer in range(2, level.size // 2 + 1):
-            if level.size % outer == 0:
-                found.append(_mesh(cluster, {level.name: (outer, level.size // outer)}))
-    return tuple(found)
+    """The meshes worth searching, the natural one first: every way to split each level's members into axes of two or more.
+
+    Of splits that differ in order only, the one with the longest axis outside is taken: all axes of a level lie on the same links.
+    """
+    options = [_factorisations(level.size, level.size) or [()] for level in cluster.levels]
+    found = []
+    for combination in itertools.product(*options):
+        splits = {level.name: parts for level, parts in zip(cluster.levels, combination, strict=True)}
+        found.append(_mesh(cluster, splits))
+    return tuple(sorted(found, key=lambda mesh: len(mesh.axes)))
+
+
+def _factorisations(number: int, most: int) -> list[tuple[int, ...]]:
+    """All ways to write a number as a product of factors from 2 to `most` that do not grow."""
+    if number == 1:
+        return []
+    found: list[tuple[int, ...]] = [(number,)] if number <= most else []
+    for first in range(min(most, number // 2), 1, -1):
+        if number % first == 0:
+            found += [(first, *rest) for rest in _factorisations(number // first, first)]
+    return found
 
 
 def _mesh(cluster: Cluster, splits: Mapping[str, Sequence[int]]) -> Mesh:
@@ -77,7 +93,7 @@ def _mesh(cluster: Cluster, splits: Mapping[str, Sequence[int]]) -> Mesh:
         behind = math.prod(inner.size for inner in cluster.levels[position + 1 :]) if level.shared else 1
         parts = splits.get(level.name, (level.size,))
         for index, size in enumerate(parts):
-            name = level.name if len(parts) == 1 else f"{level.name}_{'ab'[index]}"
+            name = level.name if len(parts) == 1 else f"{level.name}_{string.ascii_lowercase[index]}"
             if size > 1:
                 axes.append(Axis(name, size, level.bandwidth_bytes_per_s / behind, level.latency_s))
     if not axes:

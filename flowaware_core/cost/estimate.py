@@ -13,8 +13,8 @@ from flowaware_core.cluster.model import Device
 from flowaware_core.cost import communication, compute, memory
 from flowaware_core.cost.trace import Trace, trace
 from flowaware_core.graph.layout import axes_of
-from flowaware_core.graph.model import Graph, Operator
-from flowaware_core.graph.placement import Placement
+from flowaware_core.graph.model import Graph
+from flowaware_core.graph.placement import OperatorPlacement, Placement
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,18 +52,36 @@ def estimate(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> 
     """Prices a placed program."""
     played = trace(graph, placement, mesh.sizes)
     moves = sum(m.times * communication.seconds(m.kind, m.bytes, m.axes, mesh) for m in played.communications)
-    work = flops = 0.0
-    for operator, times in graph.walk():
-        if not operator.subgraphs:
-            shards = _shards(operator, placement, mesh)
-            work += times * float(compute.seconds(operator, graph.tensors, np.array(shards), device))
-            flops += times * operator.flops / shards
+    work, flops = _work(graph, placement, mesh, device)
     return Estimate(work, moves, flops, memory.usage(played, graph.carried), played, graph.carried)
 
 
-def _shards(operator: Operator, placement: Placement, mesh: Mesh) -> int:
-    """Into how many different parts the operator is cut: over all axes that any of its tensors is cut along."""
-    chosen = placement.operators[operator.id]
+def _work(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> tuple[float, float]:
+    """Seconds of computation and floating point operations of one device."""
+    work = flops = 0.0
+    shards_of: dict[int, int] = {}
+    seconds_of: dict[tuple[object, ...], float] = {}
+    for operator, times in graph.walk():
+        if operator.subgraphs:
+            continue
+        chosen = placement.operators[operator.id]
+        shards = shards_of.get(id(chosen))
+        if shards is None:
+            shards = shards_of[id(chosen)] = _shards(chosen, mesh)
+        size = sum(graph.tensors[tensor].bytes for tensor in (*operator.inputs, *operator.results))
+        matrix = operator.primitive in compute.MATRIX_PRIMITIVES
+        dtype = graph.tensors[operator.results[0]].dtype if matrix else ""
+        key = (dtype, size, shards, operator.flops if matrix else 0.0)
+        spent = seconds_of.get(key)
+        if spent is None:
+            spent = seconds_of[key] = float(compute.seconds(operator, graph.tensors, np.array(shards), device))
+        work += times * spent
+        flops += times * operator.flops / shards
+    return work, flops
+
+
+def _shards(chosen: OperatorPlacement, mesh: Mesh) -> int:
+    """Into how many different parts an operator is cut: over all axes that any of its tensors is cut along."""
     axes = {axis for layout in chosen.operands if layout for axis in axes_of(layout)}
     axes |= {axis for result in chosen.results for axis in axes_of(result.layout)}
     return math.prod(mesh.sizes[axis] for axis in axes)

@@ -137,6 +137,22 @@ def _join_reductions(trace: Trace, soft: list[bool], first: list[int]) -> None:
             needed[source.moment] = min(needed[source.moment], when)
 
 
+def fullest(trace: Trace, alive: Mapping[int, tuple[int, int]]) -> int:
+    """The moment at which most bytes are alive, inputs aside: they always are."""
+    inputs = {buffer.moment for buffer in trace.inputs}
+    change: dict[int, int] = {}
+    for moment, (first, last) in alive.items():
+        if moment not in inputs:
+            change[first] = change.get(first, 0) + trace.buffers[moment].bytes
+            change[last + 1] = change.get(last + 1, 0) - trace.buffers[moment].bytes
+    peak, now, where = -1, 0, 0
+    for moment in sorted(change):
+        now += change[moment]
+        if now > peak:
+            peak, where = now, moment
+    return where
+
+
 def _peak(sizes: Mapping[int, int], alive: Mapping[int, tuple[int, int]]) -> int:
     change: dict[int, int] = {}
     for moment, (first, last) in alive.items():

@@ -68,16 +68,16 @@ class _Recorder:
         self._tensors, self._layouts, self._sizes = graph.tensors, placement.tensors, sizes
         self.communications: list[Communication] = []
         self.buffers: list[Buffer] = []
-        self._local_bytes: dict[tuple[int, Layout], int] = {}
+        self._local_bytes: dict[tuple[tuple[int, ...], Layout], int] = {}  # elements
         self._copies: dict[int, Buffer] = {}
         self._times, self._depth = 1, 0
 
     def buffer(self, tensor: int, layout: Layout, primitive: str, sources: Sequence[Any]) -> Buffer:
-        size = self._local_bytes.get((tensor, layout))
+        value = self._tensors[tensor]
+        size = self._local_bytes.get((value.shape, layout))
         if size is None:
-            value = self._tensors[tensor]
-            size = math.prod(local_shape(value.shape, layout, self._sizes)) * value.itemsize
-            self._local_bytes[tensor, layout] = size
+            size = self._local_bytes[value.shape, layout] = math.prod(local_shape(value.shape, layout, self._sizes))
+        size *= value.itemsize
         real = tuple(source for source in sources if isinstance(source, Buffer))
         kept = layout == self._layouts[tensor]
         made = Buffer(size, primitive, real, len(self.buffers), tensor, kept, size, self._depth)

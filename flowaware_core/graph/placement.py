@@ -83,17 +83,43 @@ def place(graph: Graph, structure: Structure, choices: Choices) -> Placement:
         for tensor, assignment in choices.views.items()
         if group_layout(structure, tensor, assignment) != tensors[tensor]
     }
-    operators = {
-        operator.id: operator_placement(
-            operator,
-            operator_assignment(operator, structure, choices, tensors),
-            tensors,
-            operator.id in choices.operators,
+    return Placement(tensors, views, _operators(graph, structure, choices, tensors))
+
+
+def _operators(
+    graph: Graph, structure: Structure, choices: Choices, tensors: Sequence[Layout]
+) -> dict[int, OperatorPlacement]:
+    """The placement of every operator; one object for operators of one kind that are cut alike."""
+    kinds = _kinds(graph)
+    found: dict[int, OperatorPlacement] = {}
+    known: dict[tuple[int, Assignment, bool], OperatorPlacement] = {}
+    for operator, _ in graph.walk():
+        if operator.subgraphs:
+            continue
+        free = operator.id in choices.operators
+        assignment = operator_assignment(operator, structure, choices, tensors)
+        if assignment is None:
+            found[operator.id] = operator_placement(operator, None, tensors, free)
+            continue
+        key = (kinds[operator.id], assignment, free)
+        placement = known.get(key)
+        if placement is None:
+            placement = known[key] = operator_placement(operator, assignment, tensors, free)
+        found[operator.id] = placement
+    return found
+
+
+@functools.lru_cache(maxsize=2)
+def _kinds(graph: Graph) -> dict[int, int]:
+    """Per operator a number for its rule and which of its operands are tensors."""
+    numbers: dict[object, int] = {}
+    return {
+        operator.id: numbers.setdefault(
+            (operator.rule, tuple(isinstance(operand, int) for operand in operator.operands)), len(numbers)
         )
         for operator, _ in graph.walk()
         if not operator.subgraphs
     }
-    return Placement(tensors, views, operators)
 
 
 def group_layout(structure: Structure, tensor: int, assignment: Assignment) -> Layout:
@@ -129,13 +155,21 @@ def operator_assignment(
     if anchor is None:
         return None
     layout = tensors[anchor]
-    sides = zip((*operator.operands, *operator.results), (*operator.rule.operands, *operator.rule.results), strict=True)
-    dims = next(dims for tensor, dims in sides if tensor == anchor)
+    if anchor in operator.results:
+        dims = operator.rule.results[operator.results.index(anchor)]
+    else:
+        dims = operator.rule.operands[operator.operands.index(anchor)]
+    return _assignment_of(layout, tuple(factors[0] if factors else -1 for factors in dims))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _assignment_of(layout: Layout, factors: tuple[int, ...]) -> Assignment:
+    """The factor each axis cuts where a tensor of a layout consists of these factors."""
     count = 1 + max((axis for axes in layout for axis in axes), default=-1)
     assignment = [-1] * count
-    for axes, factors in zip(layout, dims, strict=True):
+    for axes, factor in zip(layout, factors, strict=True):
         for axis in axes:
-            assignment[axis] = factors[0]
+            assignment[axis] = factor
     return tuple(assignment)
 
 

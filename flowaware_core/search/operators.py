@@ -1,40 +1,44 @@
-"""The search within one program: the best assignment of mesh axes to dimensions that fits in memory.
+"""The search within one program on one mesh: the best assignment of mesh axes to dimensions that fits in memory.
 
-The labelling problem (`problem.py`) is solved first as if memory were free. Where the answer does not fit, the buffers of that
-answer become rows of memory over time, and the problem is solved again under the limit; what the rows cannot see (copies in other
-layouts) is subtracted from the limit and the step repeated.
+The labelling problem (`problem.py`) is solved first as if memory were free. Where the answer does not fit, memory at its fullest
+moment gets a price per byte, and the cheapest price under which the answer fits is looked for; the moment is looked up again in
+the new answer, and so on.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from flowaware_core.cluster.mesh import Mesh
-from flowaware_core.cluster.model import Device
 from flowaware_core.cost import memory
 from flowaware_core.cost.estimate import Estimate, estimate
-from flowaware_core.graph.layout import local_shape
-from flowaware_core.graph.model import Graph
-from flowaware_core.graph.placement import Choices, group_layout, place
-from flowaware_core.graph.structure import Structure
+from flowaware_core.cost.trace import Buffer
+from flowaware_core.graph.layout import Layout, local_shape
+from flowaware_core.graph.placement import Choices, Placement, group_layout, place
 from flowaware_core.search import labelling
-from flowaware_core.search.problem import Costs, Nodes, Restriction, costs, nodes, restricted
+from flowaware_core.search.problem import Space
 
-# Rounds of "solve, look at the real peak, lower the limit".
-ROUNDS = 4
+# Rounds of "price the fullest moment, look where it is then".
+ROUNDS = 3
+# Halvings of the interval of prices in a round, and doublings before it.
+HALVINGS, DOUBLINGS = 4, 40
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidate:
-    """A complete choice on one mesh, and what it costs."""
+    """A complete choice on one mesh, and what it costs.
+
+    Attributes:
+        cost: seconds of a step as the labelling counts them: as the estimate, but a copy of a tensor once per node that reads it.
+    """
 
     strategy: str
     mesh: Mesh
     choices: Choices
+    cost: float
     estimate: Estimate
     usable_bytes: int
 
@@ -44,59 +48,52 @@ class Candidate:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Space:
-    """A program on one mesh: every node with every label, priced."""
+class Solved:
+    """The cheapest labelling of a space as if memory had no limit.
 
-    graph: Graph
-    structure: Structure
-    mesh: Mesh
-    device: Device
-    nodes: Nodes
-    costs: Costs
+    Attributes:
+        labels: of the representatives.
+        cost: its seconds; at least the cutoff where nothing under it exists.
+        bound: no labelling costs less, or less than the cutoff.
+    """
 
-    @staticmethod
-    def of(graph: Graph, structure: Structure, mesh: Mesh, device: Device) -> Space:
-        labels = nodes(graph, structure, mesh)
-        return Space(graph, structure, mesh, device, labels, costs(graph, structure, mesh, device, labels))
+    space: Space
+    labels: np.ndarray
+    cost: float
+    bound: float
 
 
-def search(
-    space: Space, strategy: str, restriction: Restriction | None = None, seeds: Sequence[Choices] = ()
-) -> Candidate:
-    """The fastest choice in a space; where nothing fits, the one that needs least memory.
+def solve(space: Space, cutoff: float = np.inf) -> Solved:
+    """The cheapest choice in a space, memory aside; choices that cost at least `cutoff` seconds are not looked for."""
+    solution = _solved(space, space.costs, cutoff)
+    return Solved(space, solution.labels, solution.cost, min(solution.lower_bound, cutoff))
+
+
+def search(solved: Solved, strategy: str) -> tuple[Candidate, float]:
+    """The fastest choice that fits, or the one that needs least memory; and a lower bound of what fits.
 
     Args:
-        space: the program on one mesh.
+        solved: the answer without a limit.
         strategy: a name for the result.
-        restriction: what a template leaves open; None for the whole space.
-        seeds: choices the result shall not be worse than.
     """
-    graph, structure, mesh, device = space.graph, space.structure, space.mesh, space.device
-    options, priced = space.nodes, space.costs
-    if restriction is not None:
-        options, priced = restricted(structure, options, priced, restriction)
-    starts = [labels for seed in seeds if (labels := options.labelling(seed)) is not None]
-    rows: labelling.problem.Rows = ()
-    limit: float | None = None
-    best: Candidate | None = None
-    for _ in range(ROUNDS):
-        found = labelling.solve(
-            labelling.Problem(priced.nodes, priced.edges, priced.matrices, rows, limit), seeds=starts
-        )
-        choices = options.choices(list(found.labels))
-        placed = place(graph, structure, choices)
-        candidate = Candidate(strategy, mesh, choices, estimate(graph, placed, mesh, device), device.usable_bytes)
-        best = candidate if best is None else better(best, candidate)
-        if candidate.fits or not found.feasible:
-            break
-        rows = _rows(graph, structure, options, candidate, mesh)
-        problem = labelling.Problem(priced.nodes, priced.edges, priced.matrices, rows, None)
-        unseen = candidate.estimate.usage.total - problem.peak(found.labels)
-        limit = device.usable_bytes - max(0.0, unseen)
-        if limit <= 0:
-            break
-    assert best is not None
-    return best
+    best = priced(solved.space, strategy, solved.labels)
+    if best.fits:
+        return best, solved.bound
+    return _lean(solved, strategy, best)
+
+
+def priced(space: Space, strategy: str, labels: np.ndarray) -> Candidate:
+    """A labelling with everything the cost model says of it."""
+    outline = space.outline
+    choices = space.choices(labels.tolist())
+    placed = place(outline.graph, outline.structure, choices)
+    found = estimate(outline.graph, placed, space.mesh, space.device)
+    return Candidate(strategy, space.mesh, choices, cost(space, labels), found, space.device.usable_bytes)
+
+
+def cost(space: Space, labels: np.ndarray) -> float:
+    """Seconds of a labelling."""
+    return labelling.Problem(space.costs, space.edges, space.matrices).cost(labels)
 
 
 def better(one: Candidate, other: Candidate) -> Candidate:
@@ -108,27 +105,117 @@ def better(one: Candidate, other: Candidate) -> Candidate:
     return other if other.estimate.usage.total < one.estimate.usage.total else one
 
 
-def _rows(
-    graph: Graph, structure: Structure, options: Nodes, candidate: Candidate, mesh: Mesh
-) -> labelling.problem.Rows:
-    """Memory over time of every kept buffer, for every label of its group."""
-    trace = candidate.estimate.trace
-    end = len(trace.buffers) + 1
-    donated = {id(buffer) for buffer in trace.inputs}
+def _solved(space: Space, costs: tuple[np.ndarray, ...], cutoff: float = np.inf) -> labelling.Solution:
+    return labelling.solve(labelling.Problem(costs, space.edges, space.matrices), cutoff=cutoff)
+
+
+def _lean(solved: Solved, strategy: str, start: Candidate) -> tuple[Candidate, float]:
+    """The search under the limit; `start` is the answer without it, which does not fit."""
+    space, labels = solved.space, solved.labels
+    best, latest = start, start
+    seen: list[list[np.ndarray]] = []
+    price, bound = 0.0, solved.bound
+    for _ in range(ROUNDS):
+        seen.append(_occupied(space, latest))
+        occupied = [np.mean(parts, axis=0) for parts in zip(*seen, strict=True)]
+        # What the labels do not decide, such as copies on the way, is taken off the limit.
+        hidden = latest.estimate.usage.total - _sum(occupied, labels)
+        price, labels = _cheapest_price(space, occupied, space.device.usable_bytes - hidden)
+        latest = priced(space, strategy, labels)
+        best = better(best, latest)
+        if latest.fits or price == np.inf:
+            break
+    if price < np.inf:
+        bound = max(bound, _relaxed(space, start, price))
+    return best, bound
+
+
+def _cheapest_price(space: Space, occupied: list[np.ndarray], limit: float) -> tuple[float, np.ndarray]:
+    """The least price per byte under which the cheapest labelling fits, and that labelling; inf: it never does."""
+
+    def at(price: float) -> np.ndarray:
+        costs = tuple(cost + price * amounts for cost, amounts in zip(space.costs, occupied, strict=True))
+        return _solved(space, costs).labels
+
+    most = sum(float(amounts.max()) for amounts in occupied)
+    high = sum(float(cost.min()) for cost in space.costs) / max(most, 1.0)
+    low = 0.0
+    for _ in range(DOUBLINGS):
+        found = at(high)
+        if _sum(occupied, found) <= limit:
+            break
+        low, high = high, 4.0 * high
+        if high * max(limit, 1.0) > 1e6 * sum(float(cost.max()) for cost in space.costs):
+            return np.inf, found
+    for _ in range(HALVINGS):
+        middle = math.sqrt(low * high) if low else 0.25 * high
+        labels = at(middle)
+        if _sum(occupied, labels) <= limit:
+            high, found = middle, labels
+        else:
+            low = middle
+    return high, found
+
+
+def _relaxed(space: Space, candidate: Candidate, price: float) -> float:
+    """A lower bound under the limit: whatever the plan, its arguments must fit.
+
+    For every price, the least of seconds + price x (bytes of arguments - limit) is a bound.
+    """
+    arguments = _argument_bytes(space, candidate)
+    bounds = [-np.inf]
+    for factor in (0.5, 1.0):
+        costs = tuple(cost + factor * price * held for cost, held in zip(space.costs, arguments, strict=True))
+        bounds.append(_solved(space, costs).lower_bound - factor * price * space.device.usable_bytes)
+    return max(bounds)
+
+
+def _sum(amounts: list[np.ndarray], labels: np.ndarray) -> float:
+    return float(sum(values[label] for values, label in zip(amounts, labels, strict=True)))
+
+
+def _occupied(space: Space, candidate: Candidate) -> list[np.ndarray]:
+    """Bytes at the fullest moment of a candidate, by representative and label, of all the nodes that it stands for."""
+    found = candidate.estimate
+    alive = memory.lifetimes(found.trace)
+    moment = memory.fullest(found.trace, alive)
+    inputs = {buffer.moment for buffer in found.trace.inputs}
+    buffers = [found.trace.buffers[m] for m, (first, last) in alive.items() if m in inputs or first <= moment <= last]
+    return _bytes(space, candidate, buffers)
+
+
+def _argument_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
+    """Bytes of the arguments, by representative and label."""
+    return _bytes(space, candidate, list(candidate.estimate.trace.inputs))
+
+
+def _bytes(space: Space, candidate: Candidate, buffers: list[Buffer]) -> list[np.ndarray]:
+    outline = space.outline
+    graph, structure = outline.graph, outline.structure
+    placed = place(graph, structure, candidate.choices)
+    start = outline.terms.groups + len(outline.terms.operators)
+    node_of_view = {tensor: start + index for index, tensor in enumerate(outline.terms.views)}
+    total = [np.zeros(len(labels)) for labels in space.labels]
     sizes: dict[tuple[object, ...], np.ndarray] = {}
-    rows = []
-    for moment, (first, last) in memory.lifetimes(trace).items():
-        buffer = trace.buffers[moment]
-        group = structure.group_of[buffer.tensor]
-        if group < 0 or not buffer.kept:
+    for buffer in buffers:
+        node = _decider(buffer, placed, structure.group_of[buffer.tensor], node_of_view)
+        if node < 0:
             continue
-        labels = options.groups[group]
-        key = (buffer.tensor, id(labels))
+        representative = outline.repeats.of[node]
+        labels = space.labels[representative]
+        tensor = graph.tensors[buffer.tensor]
+        key = (tensor.shape, tensor.itemsize, structure.dims_of[tensor.id], id(labels))
         if key not in sizes:
-            tensor = graph.tensors[buffer.tensor]
-            layouts = [group_layout(structure, tensor.id, assignment) for assignment in labels]
-            shards = [math.prod(local_shape(tensor.shape, layout, mesh.sizes)) for layout in layouts]
+            layouts = [group_layout(structure, tensor.id, label) for label in labels]
+            shards = [math.prod(local_shape(tensor.shape, layout, space.mesh.sizes)) for layout in layouts]
             sizes[key] = np.array(shards, dtype=float) * tensor.itemsize
-        span = (0, end) if id(buffer) in donated else (first, last + 1)
-        rows.append((group, *span, sizes[key]))
-    return tuple(rows)
+        total[representative] += sizes[key]
+    return total
+
+
+def _decider(buffer: Buffer, placed: Placement, group: int, node_of_view: dict[int, int]) -> int:
+    """The node whose label decides the size of a buffer; -1: none does alone."""
+    if buffer.kept:
+        return group
+    view: Layout | None = placed.views.get(buffer.tensor)
+    return node_of_view[buffer.tensor] if view is not None and buffer.primitive != "slice" else -1

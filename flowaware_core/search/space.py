@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Sequence
 
 from flowaware_core.graph.model import Operator
@@ -21,18 +19,15 @@ def assignments(lengths: Sequence[int], shardable: Sequence[bool], sizes: Sequen
         shardable: per dimension whether it may be cut at all.
         sizes: per mesh axis its size.
     """
-    choices = [
-        [-1, *(dim for dim, length in enumerate(lengths) if shardable[dim] and length % size == 0)] for size in sizes
-    ]
-    found = []
-    for assignment in itertools.product(*choices):
-        cuts = [
-            math.prod(size for size, chosen in zip(sizes, assignment, strict=True) if chosen == dim)
-            for dim in range(len(lengths))
+    found: list[tuple[Assignment, tuple[int, ...]]] = [((), tuple(lengths))]
+    for size in sizes:
+        found = [
+            ((*assignment, dim), left if dim < 0 else (*left[:dim], left[dim] // size, *left[dim + 1 :]))
+            for assignment, left in found
+            for dim in range(-1, len(left))
+            if dim < 0 or (shardable[dim] and left[dim] % size == 0)
         ]
-        if all(length % cut == 0 for length, cut in zip(lengths, cuts, strict=True)):
-            found.append(assignment)
-    return tuple(found)
+    return tuple(assignment for assignment, _ in found)
 
 
 def group_assignments(group: Group, sizes: Sequence[int]) -> tuple[Assignment, ...]:

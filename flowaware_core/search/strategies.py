@@ -1,50 +1,188 @@
-"""From a strategy's name to the best candidate: the hand-written templates, and the search over meshes that they seed."""
+"""From a strategy's name to the best candidate: the hand-written templates, and the search over meshes that they seed.
+
+Two strategies choose as other systems do, and are priced as all the others:
+
+alpa  one integer program per mesh that counts communication only; heavy operators must use every axis they can.
+      Zheng et al., Alpa: Automating inter- and intra-operator parallelism for distributed deep learning, OSDI 2022, section 4.
+xla   one mesh axis after the other, the largest first, each choice kept for the next.
+      XLA's auto-sharding pass (openxla/xla, hlo/experimental/auto_sharding) in its default setting.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from flowaware_core.cluster.mesh import Mesh, meshes, natural
 from flowaware_core.cluster.model import Cluster
+from flowaware_core.cost.compute import MATRIX_PRIMITIVES
+from flowaware_core.cost.resharding import Chains
+from flowaware_core.garbage import collection_paused
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.structure import Structure
 from flowaware_core.search import templates
-from flowaware_core.search.operators import Candidate, Space, better, search
-from flowaware_core.search.problem import Restriction
+from flowaware_core.search.operators import Candidate, Solved, better, cost, priced, search, solve
+from flowaware_core.search.problem import Outline, Restriction, Space
+from flowaware_core.search.templates import Roles
 
-TEMPLATES: Mapping[str, Callable[[Graph, Structure, Mesh], Restriction]] = {
+TEMPLATES: Mapping[str, Callable[[Roles, Mesh], Restriction]] = {
     "data": templates.data,
+    "zero1": templates.zero1,
     "fsdp": templates.fsdp,
     "tensor": templates.tensor,
+    "fsdp_tensor": templates.fsdp_tensor,
+    "spatial": templates.spatial,
+    "axial": templates.axial,
 }
-STRATEGIES: tuple[str, ...] = ("auto", *TEMPLATES)
+STRATEGIES: tuple[str, ...] = ("auto", *TEMPLATES, "alpa", "xla")
 # Meshes of more axes multiply the labels of every node; the natural mesh is searched whatever its number of axes.
-MOST_AXES = 2
+MOST_AXES = 3
+# On a further mesh, what is not better by this part of a step is not looked for: it is the least gap that can be certified then.
+WORTHWHILE = 1e-3
 
 
-def candidates(graph: Graph, structure: Structure, cluster: Cluster, strategy: str) -> tuple[Candidate, ...]:
-    """The candidate of the strategy first, then the other ones that were looked at, templates in their order.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Result:
+    """What a strategy gives.
+
+    Attributes:
+        best: its plan.
+        gap: how far at most the plan is from the best of the space, as a part of its cost; None where nothing is certified.
+        meshes: how many meshes were searched.
+        digits: decimal logarithm of the number of plans in the space.
+    """
+
+    best: Candidate
+    gap: float | None = None
+    meshes: int = 1
+    digits: float = 0.0
+
+
+class Planner:
+    """A program on a cluster: what all strategies share is worked out once.
 
     Args:
         graph, structure: the program.
         cluster: what it shall run on.
-        strategy: "auto" or a template's name.
     """
-    mesh, device = natural(cluster), cluster.device
-    space = Space.of(graph, structure, mesh, device)
-    others = {
-        name: search(space, name, restrict(graph, structure, mesh))
-        for name, restrict in TEMPLATES.items()
-        if strategy in ("auto", name)
-    }
-    if strategy != "auto":
-        return (others[strategy],)
-    best = search(space, "auto", None, [candidate.choices for candidate in others.values()])
-    for option in meshes(cluster):
-        if option != mesh and len(option.axes) <= MOST_AXES:
-            best = better(best, search(Space.of(graph, structure, option, device), "auto"))
-    for other in others.values():
-        # The solver counts a copy once per reader, the estimate once: by the estimate a template may still win.
-        best = better(best, dataclasses.replace(other, strategy="auto"))
-    return (best, *others.values())
+
+    def __init__(self, graph: Graph, structure: Structure, cluster: Cluster):
+        self.cluster = cluster
+        with collection_paused():
+            self.roles = Roles.of(graph, structure)
+            self.outline = Outline.of(graph, structure, self.roles.keys())
+        self._chains: dict[int, Chains] = {}
+        self._natural: Space | None = None
+
+    def plan(self, strategy: str) -> Result:
+        """The plan of a strategy: "auto", a template's name, "alpa" or "xla"."""
+        with collection_paused():
+            if strategy == "auto":
+                return self._auto()
+            if strategy == "alpa":
+                return Result(self._alpa())
+            if strategy == "xla":
+                return Result(self._xla())
+            return Result(self._template(strategy))
+
+    @property
+    def natural(self) -> Space:
+        """The space of the mesh with one axis per level."""
+        if self._natural is None:
+            self._natural = self._space(natural(self.cluster))
+        return self._natural
+
+    def _space(self, mesh: Mesh) -> Space:
+        chains = self._chains.setdefault(len(mesh.axes), Chains(len(mesh.axes)))
+        return Space.of(self.outline, mesh, self.cluster.device, chains)
+
+    def _auto(self) -> Result:
+        found = [solve(self.natural)]
+        for mesh in meshes(self.cluster)[1:]:
+            if len(mesh.axes) <= MOST_AXES:
+                cutoff = min(solved.cost for solved in found) * (1 - WORTHWHILE)
+                found.append(solve(self._space(mesh), cutoff))
+        digits = max(solved.space.digits for solved in found)
+        best, bound, fitted = self._first_that_fits(found)
+        if not fitted:
+            # Where memory binds the search is not exact: the templates seed it.
+            for name in TEMPLATES:
+                best = better(best, dataclasses.replace(self._template(name), strategy="auto"))
+        gap = max(0.0, best.cost - bound) / best.cost if best.fits and np.isfinite(bound) and best.cost > 0 else None
+        return Result(best, gap, len(found), digits)
+
+    def _first_that_fits(self, found: Sequence[Solved]) -> tuple[Candidate, float, bool]:
+        """The best plan of several meshes, a lower bound over all of them, and whether the cheapest answer fitted at once."""
+        bound = min(solved.bound for solved in found)
+        order = sorted(range(len(found)), key=lambda index: found[index].cost)
+        first = priced(found[order[0]].space, "auto", found[order[0]].labels)
+        if first.fits:
+            return first, bound, True
+        best, bounds = first, []
+        for index in order:
+            if best.fits and found[index].bound >= best.cost:
+                bounds.append(found[index].bound)
+                continue
+            solved = found[index]
+            if solved.cost > solved.bound * (1 + WORTHWHILE):
+                solved = solve(solved.space)  # it was cut off by an answer that does not fit
+            candidate, more = search(solved, "auto")
+            best = better(best, candidate)
+            bounds.append(more)
+        return best, min(bounds), False
+
+    def _template(self, name: str) -> Candidate:
+        space = self.natural
+        left = space.restricted(space.kept(TEMPLATES[name](self.roles, space.mesh)))
+        return search(solve(left), name)[0]
+
+    def _alpa(self) -> Candidate:
+        space = self.natural
+        outline, middle = self.outline, self.outline.terms.groups + len(self.outline.terms.operators)
+        kept = [np.arange(len(labels)) for labels in space.labels]
+        for position, node in enumerate(outline.repeats.nodes):
+            if outline.terms.groups <= node < middle:
+                operator = outline.structure.free[node - outline.terms.groups]
+                if operator.primitive in MATRIX_PRIMITIVES:
+                    used = [sum(dim >= 0 for dim in label) for label in space.labels[position]]
+                    kept[position] = np.flatnonzero(np.array(used) == max(used))
+        left = space.restricted(kept)
+        silent = dataclasses.replace(left, work=tuple(np.zeros_like(work) for work in left.work))
+        return self._reprice(search(solve(silent), "alpa")[0])
+
+    def _xla(self) -> Candidate:
+        space = self.natural
+        order = sorted(range(len(space.mesh.axes)), key=lambda axis: -space.mesh.sizes[axis])
+        chosen: list[tuple[int, ...]] = [(-1,) * len(order) for _ in space.labels]
+        left, found = space, None
+        for turn in range(len(order)):
+            later = order[turn + 1 :]
+            kept = []
+            for labels, before in zip(space.labels, chosen, strict=True):
+                table = np.array(labels)
+                agree = (table[:, order[:turn]] == np.array(before)[order[:turn]]).all(axis=1)
+                kept.append(np.flatnonzero(agree & (table[:, later] < 0).all(axis=1)))
+            left = space.restricted(kept)
+            found = search(solve(left), "xla")[0]
+            chosen = [_assignment(found, self.outline, node) for node in self.outline.repeats.nodes]
+        assert found is not None
+        return found
+
+    def _reprice(self, found: Candidate) -> Candidate:
+        """A candidate chosen by other costs, in the costs of the natural space."""
+        chosen = [_assignment(found, self.outline, node) for node in self.outline.repeats.nodes]
+        labels = [options.index(label) for options, label in zip(self.natural.labels, chosen, strict=True)]
+        return dataclasses.replace(found, cost=cost(self.natural, np.array(labels)))
+
+
+def _assignment(found: Candidate, outline: Outline, node: int) -> tuple[int, ...]:
+    """What a candidate chose for a node."""
+    terms, choices = outline.terms, found.choices
+    if node < terms.groups:
+        return choices.groups[node]
+    middle = terms.groups + len(terms.operators)
+    if node < middle:
+        return choices.operators[terms.operators[node - terms.groups]]
+    return choices.views[terms.views[node - middle]]

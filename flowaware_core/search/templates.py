@@ -1,13 +1,22 @@
 """The plans people write by hand, as restrictions of the search space: they are its baselines and seed it.
 
-data     every device holds the whole state; examples are spread over all devices.
-fsdp     as data, and the state is spread too: every large tensor along its longest dimension over all devices.
-tensor   weights are cut along channels over the innermost axis; examples are spread over the others.
+data         every device holds the whole state; examples are spread over all devices.
+zero1        as data, and the state is kept spread over all devices: gathered once a step, gradients arrive spread.
+fsdp         as data, and the state is spread too: every large tensor along its longest dimension over all devices.
+tensor       weights are cut along channels over the innermost axis; examples are spread over the others.
+fsdp_tensor  as tensor, and weights are cut along one more dimension over the other axes.
+spatial      the innermost axis cuts one dimension of positions (image rows, tokens, residues, atoms) in all tensors that hold
+             examples, the others the examples; the state is whole.
+axial        as spatial, but each tensor is cut along whichever dimension of positions suits it, with exchanges in between.
+
+Two more are not restrictions but other ways to choose (`strategies.py`): `alpa` and `xla`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable, Hashable
 
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.graph.model import Graph, Operator
@@ -19,39 +28,144 @@ from flowaware_core.search.problem import Filter, Restriction
 SMALL = 2**14
 
 
-def data(graph: Graph, structure: Structure, mesh: Mesh) -> Restriction:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Roles:
+    """What the templates tell apart.
+
+    Attributes:
+        structure: the program's.
+        batch: classes of dimensions along which there are examples.
+        channels: classes of the dimensions of the state.
+        state: groups that hold carried arguments.
+    """
+
+    structure: Structure
+    batch: frozenset[int]
+    channels: frozenset[int]
+    state: frozenset[int]
+
+    @staticmethod
+    def of(graph: Graph, structure: Structure) -> Roles:
+        batch, state = batch_classes(graph, structure), _state_groups(graph, structure)
+        channels = {c for index in state for c in structure.classes[index]}
+        return Roles(structure, batch, frozenset(channels) - batch, state)
+
+    def keys(self) -> list[Hashable]:
+        """Per group and then per free operator: nodes of one key are treated alike by every template."""
+        groups: list[Hashable] = [
+            (index in self.state, tuple((c in self.batch, c in self.channels) for c in classes))
+            for index, classes in enumerate(self.structure.classes)
+        ]
+        return [*groups, *((self.examples(operator), self.positions(operator)) for operator in self.structure.free)]
+
+    def batched(self, index: int) -> list[int]:
+        """The dimensions of a group along which it holds examples."""
+        return [dim for dim, c in enumerate(self.structure.classes[index]) if c in self.batch]
+
+    def weight(self, index: int) -> bool:
+        """Whether a group holds state that is large enough to be cut."""
+        sizes = self.structure.groups[index].sizes
+        return index in self.state and math.prod(sizes) >= SMALL and len(sizes) > 1
+
+    def examples(self, operator: Operator) -> frozenset[int]:
+        """The factors of an operator that loop over examples."""
+        return self._factors(operator, lambda c: c in self.batch)
+
+    def positions(self, operator: Operator) -> frozenset[int]:
+        """The factors that loop over neither examples nor channels."""
+        return self._factors(operator, lambda c: c not in self.batch and c not in self.channels)
+
+    def _factors(self, operator: Operator, wanted: Callable[[int], bool]) -> frozenset[int]:
+        found = set()
+        structure = self.structure
+        for tensor, dims in tensors_of(operator):
+            for dim, factors in enumerate(dims):
+                logical = structure.dims_of[tensor][dim]
+                if not factors or logical < 0 or not operator.rule.factors[factors[0]].shardable:
+                    continue
+                if wanted(structure.classes[structure.group_of[tensor]][logical]):
+                    found.add(factors[0])
+        return frozenset(found)
+
+
+def data(roles: Roles, mesh: Mesh) -> Restriction:
     """Examples over all axes, everything else whole."""
-    return _spread(graph, structure, mesh, state=False)
+    return _spread(roles, mesh, state=False)
 
 
-def fsdp(graph: Graph, structure: Structure, mesh: Mesh) -> Restriction:
+def fsdp(roles: Roles, mesh: Mesh) -> Restriction:
     """Examples over all axes; state along its longest dimension over all axes."""
-    return _spread(graph, structure, mesh, state=True)
+    return _spread(roles, mesh, state=True)
 
 
-def tensor(graph: Graph, structure: Structure, mesh: Mesh) -> Restriction:
+def zero1(roles: Roles, mesh: Mesh) -> Restriction:
+    """As `fsdp`, and what operators read of the state is whole."""
+    return dataclasses.replace(_spread(roles, mesh, state=True), view=_whole_state(roles, mesh))
+
+
+def tensor(roles: Roles, mesh: Mesh) -> Restriction:
     """Examples over all axes but the innermost, which cuts every large weight along one of its two channel dimensions."""
-    batch = batch_classes(graph, structure)
-    weights = _state_groups(graph, structure)
+    return _tensor(roles, mesh, state=False)
+
+
+def fsdp_tensor(roles: Roles, mesh: Mesh) -> Restriction:
+    """As `tensor`; the other axes all cut one dimension of every large weight."""
+    return _tensor(roles, mesh, state=True)
+
+
+def spatial(roles: Roles, mesh: Mesh) -> Restriction:
+    """Examples over all axes but the innermost, which cuts the first dimension of positions that it divides."""
+    return _positions(roles, mesh, first=True)
+
+
+def axial(roles: Roles, mesh: Mesh) -> Restriction:
+    """Examples over all axes but the innermost, which cuts any dimension of positions."""
+    return _positions(roles, mesh, first=False)
+
+
+def _spread(roles: Roles, mesh: Mesh, state: bool) -> Restriction:
+    count = len(mesh.axes)
+
+    def group(index: int) -> Filter:
+        examples, sizes = roles.batched(index), roles.structure.groups[index].sizes
+        if examples:
+            return _only(examples[0], count)
+        if state and index in roles.state and math.prod(sizes) >= SMALL:
+            return _only(_longest(sizes, mesh), count)
+        return _only(-1, count)
+
+    def operator(candidate: Operator) -> Filter:
+        return _only(min(roles.examples(candidate), default=-1), count)
+
+    return Restriction(group, operator)
+
+
+def _whole_state(roles: Roles, mesh: Mesh) -> Callable[[int], Filter]:
+    def view(index: int) -> Filter:
+        return _only(-1, len(mesh.axes)) if index in roles.state else lambda assignment: True
+
+    return view
+
+
+def _tensor(roles: Roles, mesh: Mesh, state: bool) -> Restriction:
     inner = len(mesh.axes) - 1
 
     def group(index: int) -> Filter:
-        sizes, classes = structure.groups[index].sizes, structure.classes[index]
-        batched = any(c in batch for c in classes)
-        weight = index in weights and math.prod(sizes) >= SMALL and len(sizes) > 1
+        sizes, examples = roles.structure.groups[index].sizes, roles.batched(index)
+        weight = roles.weight(index)
 
         def allowed(assignment: Assignment) -> bool:
-            cut = assignment[inner]
-            if cut >= 0 and classes[cut] in batch:
+            cut, outer = assignment[inner], assignment[:inner]
+            if cut in examples or (weight and cut not in (len(sizes) - 2, len(sizes) - 1)):
                 return False
-            if weight and cut not in (len(sizes) - 2, len(sizes) - 1):
-                return False
-            return all((dim >= 0 and classes[dim] in batch) if batched else dim < 0 for dim in assignment[:inner])
+            if weight and state and inner:
+                return len(set(outer)) == 1 and outer[0] >= 0
+            return all((dim in examples) if examples else dim < 0 for dim in outer)
 
         return allowed
 
     def operator(candidate: Operator) -> Filter:
-        examples = _batch_factors(candidate, structure, batch)
+        examples = roles.examples(candidate)
 
         def allowed(assignment: Assignment) -> bool:
             outer = all((factor in examples) if examples else factor < 0 for factor in assignment[:inner])
@@ -62,22 +176,37 @@ def tensor(graph: Graph, structure: Structure, mesh: Mesh) -> Restriction:
     return Restriction(group, operator)
 
 
-def _spread(graph: Graph, structure: Structure, mesh: Mesh, state: bool) -> Restriction:
-    batch = batch_classes(graph, structure)
-    kept = _state_groups(graph, structure)
-    count = len(mesh.axes)
+def _positions(roles: Roles, mesh: Mesh, first: bool) -> Restriction:
+    inner, size = len(mesh.axes) - 1, mesh.sizes[-1]
 
     def group(index: int) -> Filter:
-        sizes, classes = structure.groups[index].sizes, structure.classes[index]
-        examples = [dim for dim, c in enumerate(classes) if c in batch]
-        if examples:
-            return _only(examples[0], count)
-        if state and index in kept and math.prod(sizes) >= SMALL:
-            return _only(_longest(sizes, mesh), count)
-        return _only(-1, count)
+        classes, member = roles.structure.classes[index], roles.structure.groups[index]
+        examples = roles.batched(index)
+        if not examples:
+            return _only(-1, inner + 1)
+        free = [
+            dim
+            for dim, c in enumerate(classes)
+            if c not in roles.batch
+            and c not in roles.channels
+            and member.shardable[dim]
+            and member.sizes[dim] % size == 0
+        ]
+        inside = (free[:1] if first else free) or [-1]
+
+        def allowed(assignment: Assignment) -> bool:
+            return assignment[inner] in inside and all(dim in examples for dim in assignment[:inner])
+
+        return allowed
 
     def operator(candidate: Operator) -> Filter:
-        return _only(min(_batch_factors(candidate, structure, batch), default=-1), count)
+        examples, positions = roles.examples(candidate), roles.positions(candidate)
+
+        def allowed(assignment: Assignment) -> bool:
+            outer = all((factor in examples) if examples else factor < 0 for factor in assignment[:inner])
+            return outer and (assignment[inner] in positions or assignment[inner] < 0)
+
+        return allowed
 
     return Restriction(group, operator)
 
@@ -108,15 +237,3 @@ def batch_classes(graph: Graph, structure: Structure) -> frozenset[int]:
 def _state_groups(graph: Graph, structure: Structure) -> frozenset[int]:
     """Groups that hold carried arguments: parameters and optimizer state."""
     return frozenset(structure.group_of[graph.inputs[index]] for index in graph.carried) - {-1}
-
-
-def _batch_factors(operator: Operator, structure: Structure, batch: frozenset[int]) -> frozenset[int]:
-    found = set()
-    for tensor, dims in tensors_of(operator):
-        for dim, factors in enumerate(dims):
-            logical = structure.dims_of[tensor][dim]
-            if not factors or logical < 0 or not operator.rule.factors[factors[0]].shardable:
-                continue
-            if structure.classes[structure.group_of[tensor]][logical] in batch:
-                found.add(factors[0])
-    return frozenset(found)

@@ -13,6 +13,10 @@ import flowaware_core as fa
 from flowaware_core.graph import rules
 from tests.contract.conftest import recipe
 
+# The rarer ones take as long as these and run with the slow tests.
+USUAL = ("auto", "data", "fsdp", "tensor")
+EVERY = [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in fa.STRATEGIES]
+
 
 def batches(count: int, size: int, dtype: Any) -> list[dict[str, np.ndarray]]:
     random = np.random.default_rng(0)
@@ -60,7 +64,7 @@ def gap(ours: Any, theirs: Any) -> float:
     return max(float(distance) for distance in distances)
 
 
-@pytest.mark.parametrize("strategy", fa.STRATEGIES)
+@pytest.mark.parametrize("strategy", EVERY)
 def test_float64_sharded_equals_single_device(strategy: str, nested: fa.Cluster, x64: None) -> None:
     ours = recipe("float64")
     task = task_of(ours, np.float64)
@@ -75,7 +79,7 @@ def test_float64_sharded_equals_single_device(strategy: str, nested: fa.Cluster,
     assert np.allclose(losses, expected, rtol=1e-8, atol=0)
 
 
-@pytest.mark.parametrize("strategy", fa.STRATEGIES)
+@pytest.mark.parametrize("strategy", EVERY)
 def test_compiles_to_what_was_predicted(strategy: str, flat: fa.Cluster) -> None:
     ours = recipe()
     task = ours.task()

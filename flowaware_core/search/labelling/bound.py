@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowaware_core.search.labelling import kernels
+from flowaware_core.search.labelling import plain
 from flowaware_core.search.labelling.flat import Graph, Rows
+from flowaware_core.search.labelling.local import BLOCK, Local
 
 WARM_UP = 10  # sweeps before the first price
 FIRST_LEVEL = 0.2  # of the cost: how far over the bound the first level is
 PATIENCE = 4  # steps without half the way to the level after which it comes down
 LOWER, HIGHER = 0.6, 1.2  # what the distance to the level becomes after a failure, after a success
 DONE = 1e-3  # of the gap: the level's distance at which the prices are as good as they get
+ROUNDS = 50  # of descent
 STILL = 1e-6  # of the cost: rise of the bound in PATIENCE sweeps below which it stands still where there are no prices
 
 
@@ -45,11 +47,13 @@ class Dual:
         self._now_prices, self._now_messages = self.prices.copy(), self.messages.copy()
         self._costs = np.empty_like(graph.cost)
         self._room = np.empty(len(rows.capacity))
-        self._blocks = np.empty(-(-len(rows.capacity) // kernels.BLOCK))
+        self._blocks = np.empty(-(-len(rows.capacity) // BLOCK))
+        small = not len(rows.capacity) and len(graph.other) <= plain.MOST_HALVES
+        self.passes = plain.Passes(graph) if small else None
         self._distance = 0.0  # from the best bound to the level
         self._mark, self._tries = -np.inf, 0
         self._last = -np.inf
-        for _ in range(WARM_UP):
+        for _ in range(WARM_UP if len(rows.capacity) else 1):
             self._sweep()
 
     def advance(self, cost: float) -> None:
@@ -83,12 +87,45 @@ class Dual:
             known = cost - self.bound if np.isfinite(cost) else abs(self.bound + self._offset)
             self.done = self._distance <= DONE * known
 
+    def improved(self) -> tuple[np.ndarray, float, float]:
+        """A labelling near that of the last sweep, its cost without the offset of the core, and its excess of memory (at most 0 =
+        it fits).
+        """
+        if self.passes is None:
+            return Local(self.graph, self.rows).improved(self.labels)
+        labels = self.labels.copy()
+        self.passes.descend(labels, ROUNDS)
+        return labels, self.passes.cost(labels), 0.0
+
+    def backward(self, costs: np.ndarray, messages: np.ndarray, labels: np.ndarray) -> float:
+        """One backward sweep with given node costs and messages."""
+        if self.passes is not None:
+            return self.passes.sweep(costs, messages, labels, False)
+        from flowaware_core.search.labelling import kernels
+
+        return kernels.sweep(self.graph, costs, messages, labels, False)
+
+    def node_costs(self) -> np.ndarray:
+        """Node costs under the prices of the best bound."""
+        costs = self.graph.cost.copy()
+        if len(self.prices):
+            from flowaware_core.search.labelling import kernels
+
+            kernels.priced(self.graph, self.rows, self.prices, costs)
+        return costs
+
     def _sweep(self) -> None:
-        kernels.priced(self.graph, self.rows, self._now_prices, self._costs)
-        kernels.sweep(self.graph, self._costs, self._now_messages, self.labels, True)
-        bound = kernels.sweep(self.graph, self._costs, self._now_messages, self.labels, False)
-        self._last = bound - float(self._now_prices @ self.rows.capacity)
-        kernels.measure(self.graph, self.rows, self.labels, self._room, self._blocks)
+        if self.passes is not None:
+            self.passes.sweep(self.graph.cost, self._now_messages, self.labels, True)
+            self._last = self.passes.sweep(self.graph.cost, self._now_messages, self.labels, False)
+        else:
+            from flowaware_core.search.labelling import kernels
+
+            kernels.priced(self.graph, self.rows, self._now_prices, self._costs)
+            kernels.sweep(self.graph, self._costs, self._now_messages, self.labels, True)
+            bound = kernels.sweep(self.graph, self._costs, self._now_messages, self.labels, False)
+            self._last = bound - float(self._now_prices @ self.rows.capacity)
+            kernels.measure(self.graph, self.rows, self.labels, self._room, self._blocks)
         if self._last > self.bound:
             self.bound = self._last
             self.prices[:], self.messages[:] = self._now_prices, self._now_messages

@@ -12,11 +12,10 @@ import dataclasses
 
 import numpy as np
 
-from flowaware_core.search.labelling import kernels
 from flowaware_core.search.labelling.bound import Dual
 from flowaware_core.search.labelling.core import Core
 
-FORESTS = 4
+FORESTS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +74,9 @@ def slack(core: Core, dual: Dual) -> Slack:
 
 def _terms(core: Core, dual: Dual) -> Terms:
     graph, messages = dual.graph, dual.messages.copy()
-    costs = np.empty_like(graph.cost)
-    kernels.priced(graph, dual.rows, dual.prices, costs)
+    costs = dual.node_costs()
     labels = np.zeros(len(core.costs), dtype=np.int64)
-    bound = kernels.sweep(graph, costs, messages, labels, False) - float(dual.prices @ dual.rows.capacity)
+    bound = dual.backward(costs, messages, labels) - float(dual.prices @ dual.rows.capacity)
     beliefs, nodes = [], []
     into: list[dict[int, np.ndarray]] = []
     for node in range(len(core.costs)):

@@ -6,8 +6,7 @@ import numba
 import numpy as np
 
 from flowaware_core.search.labelling.flat import Graph, Rows
-
-BLOCK = 64  # moments whose least room is kept together
+from flowaware_core.search.labelling.local import BLOCK
 
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 inner = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowaware_core.search.labelling import kernels
 from flowaware_core.search.labelling.flat import Graph, Rows
 
 ROUNDS = 50
+BLOCK = 64  # moments whose least room is kept together
 
 
 class Local:
@@ -18,12 +18,14 @@ class Local:
     def __init__(self, graph: Graph, rows: Rows) -> None:
         self.graph, self.rows = graph, rows
         self._room = np.empty(len(rows.capacity))
-        self._blocks = np.empty(-(-len(rows.capacity) // kernels.BLOCK))
+        self._blocks = np.empty(-(-len(rows.capacity) // BLOCK))
 
     def improved(self, labels: np.ndarray) -> tuple[np.ndarray, float, float]:
         """A labelling near the given one, its cost without the offset of the core, and its excess of memory (at most
         0 = it fits).
         """
+        from flowaware_core.search.labelling import kernels
+
         labels = labels.copy()
         kernels.measure(self.graph, self.rows, labels, self._room, self._blocks)
         if kernels.repair(self.graph, self.rows, labels, self._room, self._blocks, 4 * len(labels)):

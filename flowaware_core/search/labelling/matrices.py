@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 Key = int
+LARGEST_COMPARED = 4096  # entries
 Fact = TypeVar("Fact")
 
 
@@ -27,8 +28,11 @@ class Pool:
         self._derived: dict[Hashable, Any] = {}
 
     def add(self, array: np.ndarray) -> Key:
-        """The number of an array (its content decides)."""
+        """The number of an array: its content decides, unless it is so large that looking takes longer than it saves."""
         array = np.ascontiguousarray(array)
+        if array.size > LARGEST_COMPARED:
+            self.arrays.append(array)
+            return len(self.arrays) - 1
         content = array.tobytes()
         if len(content) > 64:
             content = hashlib.blake2b(content, digest_size=20).digest()
@@ -51,7 +55,9 @@ class Pool:
     def transpose(self, key: Key) -> Key:
         result = self._transposes.get(key)
         if result is None:
-            result = self.add(self.arrays[key].T)
+            # Equal matrices have one number, so their transposes need not be looked for.
+            result = len(self.arrays)
+            self.arrays.append(np.ascontiguousarray(self.arrays[key].T))
             self._transposes[key] = result
             self._transposes[result] = key
         return result

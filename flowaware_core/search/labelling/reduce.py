@@ -8,6 +8,7 @@ cost alone.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -18,6 +19,9 @@ from flowaware_core.search.labelling.matrices import Key, Pool
 from flowaware_core.search.labelling.usage import Usage, compressed, grouped
 
 LARGEST_COMPARISON = 30_000_000  # label x label x label entries above which dominance is not looked for
+# The same where memory has no limit: message passing leaves such labels out sooner.
+LARGEST_UNLIMITED = 10_000
+LARGEST_ELIMINATION = 50_000  # label x label x label entries above which a node between two others stays
 
 WORTHWHILE = 0.97  # part of the labels left after a round above which no further round is made
 
@@ -216,7 +220,10 @@ class _Reducer:
                 self._merge(node, other, choice)
             return
         if len(self.neighbours[node]) <= 2 and not self.rows[node]:
-            self._eliminate(node)
+            others = self.neighbours[node]
+            entries = len(self.costs[node]) * math.prod(len(self.costs[other]) for other in others)
+            if len(others) < 2 or entries <= LARGEST_ELIMINATION:
+                self._eliminate(node)
 
     def _weight(self, node: int) -> int:
         """Work that merging the node into another one takes."""
@@ -281,7 +288,8 @@ class _Reducer:
         """
         cost = self.costs[node]
         keys = list(self.neighbours[node].values())
-        if sum(len(cost) ** 2 * self.pool.arrays[key].shape[1] for key in keys) > LARGEST_COMPARISON:
+        most = LARGEST_COMPARISON if self.usage else LARGEST_UNLIMITED
+        if sum(len(cost) ** 2 * self.pool.arrays[key].shape[1] for key in keys) > most:
             return
         worse = cost[None, :] - cost[:, None]  # [a, b]: what b costs more than a
         for key in keys:

@@ -15,7 +15,7 @@ from flowaware_core.search.labelling import eliminate
 from flowaware_core.search.labelling.core import Core
 from flowaware_core.search.labelling.reduce import Infeasible, reduced
 
-if TYPE_CHECKING:  # importing it imports numba, which only large cores need
+if TYPE_CHECKING:
     from flowaware_core.search.labelling.bound import Dual
 
 LARGEST_TABLE = 2_000_000  # entries of one step of exact elimination
@@ -24,6 +24,8 @@ TINY = 1_500  # entries of a core that goes to the integer program at once
 SMALL = 4_000  # entries of what is left that goes there
 NODES_PER_ITERATION = 10
 EQUAL = 1e-9  # relative difference below which two costs are the same
+CLOSE = 0.02  # of the cost: gap at which leaving out what cannot matter does more than raising the bound further
+OFTEN = 2  # the same where memory has no limit and a labelling is quickly improved
 EVERY = 8  # steps of the bound between two labellings that are improved
 
 
@@ -137,9 +139,11 @@ def _between_bounds(core: Core, incumbent: Incumbent, cutoff: float, budget: Bud
     slack = fix.slack(core, dual)
     keep = max(SMALL, core.entries // 4)
     while not budget.empty():
-        limit = min(incumbent.cost, cutoff)
-        cut = min(limit, core.offset + slack.bound + slack.gap(keep))
+        cut = min(incumbent.cost, cutoff)
         rest = slack.without(cut - core.offset) if np.isfinite(cut) else core
+        if rest.entries > keep:
+            cut = min(cut, core.offset + slack.bound + slack.gap(keep))
+            rest = slack.without(cut - core.offset) if np.isfinite(cut) else core
         if rest.entries > 0.9 * core.entries:
             return max(bound, _exactly(core, incumbent, budget)) if core.entries <= 2 * SMALL else bound
         inside = search(rest, incumbent, cut, budget)
@@ -158,18 +162,18 @@ def _ascended(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -
     """Prices and messages with a good bound; its labellings, improved, go to the incumbent."""
     from flowaware_core.search.labelling import flat
     from flowaware_core.search.labelling.bound import Dual
-    from flowaware_core.search.labelling.local import Local
 
-    graph, rows = flat.graph(core), flat.rows(core)
-    dual, local = Dual(graph, rows, core.offset), Local(graph, rows)
+    dual = Dual(flat.graph(core), flat.rows(core), core.offset)
     step = 0
     while not dual.done and budget.take():
-        if step % EVERY == 0 or step in (1, 2, 4):
-            labels, cost, excess = local.improved(dual.labels)
+        if step % (EVERY if core.usage else OFTEN) == 0 or step in (1, 2, 4):
+            labels, cost, excess = dual.improved()
             if excess <= 0.0 and core.offset + cost < incumbent.cost:
                 incumbent.propose(labels)
         limit = min(incumbent.cost, cutoff)
-        if _closed(core.offset + dual.bound, limit):
+        if _closed(core.offset + dual.bound, limit) or (
+            core.usage is None and limit - (core.offset + dual.bound) <= CLOSE * abs(limit)
+        ):
             break
         dual.advance(limit - core.offset)
         step += 1

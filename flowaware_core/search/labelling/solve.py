@@ -20,6 +20,7 @@ def solve(
     seeds: Sequence[np.ndarray] = (),
     iterations: int = ITERATIONS,
     seconds: float | None = None,
+    cutoff: float = np.inf,
 ) -> Solution:
     """The cheapest labelling found that fits, with a proven lower bound.
 
@@ -30,6 +31,7 @@ def solve(
         seeds: labellings to start from.
         iterations: steps of the bound; more takes longer and finds more.
         seconds: wall-clock time after which to stop improving; None = only iterations count.
+        cutoff: labellings that cost so much or more are not looked for, and the bound is not raised further.
 
     Returns:
         the solution; where no labelling was found that fits, the one of least peak with `feasible` False.
@@ -43,7 +45,7 @@ def solve(
         bound = _without_limit(problem, best)
     if not _is_optimal(best, bound):
         incumbent = Incumbent(best.cost, best.offer)
-        bound = max(bound, search(as_core(problem), incumbent, np.inf, budget))
+        bound = max(bound, min(search(as_core(problem), incumbent, cutoff, budget), cutoff))
     if not best.feasible:
         _least_memory(problem, best)
     bound = min(bound, best.cost)

@@ -1,0 +1,50 @@
+"""Tables of times against the collectives they stand for."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from flowaware_core.cluster.mesh import Axis, Mesh
+from flowaware_core.cost import communication
+from flowaware_core.cost.resharding import Chains, Resharding, layout, number_of, partials
+from flowaware_core.graph.placement import Partial
+
+MESH = Mesh((Axis("node", 4, 2e9, 3e-6), Axis("card_a", 2, 3e10, 1e-5), Axis("card_b", 2, 3e10, 1e-5)))
+
+
+def seconds(shape: tuple[int, ...], source: int, target: int, partial: Partial) -> float:
+    natural, wanted = (layout(number, len(shape), 3) for number in (source, target))
+    moves = communication.combine(shape, 4, natural, wanted, partial, MESH.sizes)
+    return sum(communication.seconds(move.kind, move.bytes, move.axes, MESH) for move in moves)
+
+
+@pytest.mark.parametrize("shape", [(64,), (32, 48), (30, 64)])
+def test_every_pair_of_layouts_costs_what_its_collectives_cost(shape: tuple[int, ...]) -> None:
+    table = Resharding(MESH, Chains(3))
+    numbers = np.arange((len(shape) + 1) ** 3)
+    expected = [[seconds(shape, source, target, ()) for target in numbers] for source in numbers]
+    assert np.allclose(table.seconds(shape, 4, numbers, numbers), expected, rtol=1e-9, atol=1e-15)
+
+
+def test_partial_results_cost_what_their_collectives_cost() -> None:
+    """The dimensions of the labels are those of the tensor, and two more that are summed over."""
+    shape, table = (32, 64), Resharding(MESH, Chains(3))
+    labels = list(itertools.product(range(-1, 4), repeat=3))
+    sums = partials(labels, frozenset({2, 3}))
+    sources = table.numbers((0, 1), np.array(labels))
+    targets = np.arange(27)
+    found = table.combined(shape, 4, sources, sums, targets)
+    expected = [
+        [seconds(shape, source, target, partial) for target in targets.tolist()]
+        for source, partial in zip(sources.tolist(), sums, strict=True)
+    ]
+    assert np.allclose(found, expected, rtol=1e-9, atol=1e-15)
+    assert any(len(partial) == 2 for partial in sums)
+
+
+def test_numbers_name_layouts() -> None:
+    for number in range(4**3):
+        assert number_of(layout(number, 3, 3), 3) == number

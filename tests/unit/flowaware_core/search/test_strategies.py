@@ -1,0 +1,109 @@
+"""The search against every plan there is, on programs small enough to try them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flowaware_core as fa
+from flowaware_core.cost.resharding import Chains
+from flowaware_core.program import Program
+from flowaware_core.search.labelling import Problem
+from flowaware_core.search.operators import priced
+from flowaware_core.search.problem import Outline, Space
+from flowaware_core.search.strategies import Planner
+
+DEVICE = fa.Device("card", fa.GIB, {"float32": 1e12}, 1e10)
+FLAT = fa.Cluster("flat", DEVICE, (fa.Level("card", 2, 1e9, 1e-6),))
+NESTED = fa.Cluster("nested", DEVICE, (fa.Level("node", 2, 1e8, 1e-5), fa.Level("card", 2, 1e9, 1e-6)))
+MOST = 20_000_000  # plans that are tried
+# The work on scalars, which no label changes, is in the estimate and not in what the search adds up.
+SCALARS = 0.005
+
+
+def dense(w: Any, x: Any) -> Any:
+    return jnp.tanh(x @ w)
+
+
+def regression(w: Any, x: Any) -> Any:
+    return w - jax.grad(lambda v: jnp.mean(jnp.square(x @ v)))(w), None
+
+
+def softmax(w: Any, x: Any) -> Any:
+    return jax.nn.softmax(x + w[0], axis=-1)
+
+
+def gram(w: Any, x: Any) -> Any:
+    return (x.T @ x) + w.sum()
+
+
+def table(w: Any, x: Any) -> Any:
+    return w[jnp.argmax(x, axis=1)]
+
+
+PROGRAMS: tuple[Callable[[Any, Any], Any], ...] = (dense, regression, softmax, gram, table)
+SIZES = ((8, 4, 6), (64, 512, 256))
+CASES = [(f, sizes, cluster) for f in PROGRAMS for sizes in SIZES for cluster in (FLAT, NESTED)]
+
+
+def program(function: Callable[[Any, Any], Any], sizes: tuple[int, int, int]) -> Program:
+    rows, inner, outer = sizes
+    shapes = (jax.ShapeDtypeStruct((inner, outer), "float32"), jax.ShapeDtypeStruct((rows, inner), "float32"))
+    if function is softmax:
+        shapes = (jax.ShapeDtypeStruct((outer, inner), "float32"), shapes[1])
+    return Program.of(fa.Task(function, shapes, carried={0: 0} if function is regression else {}, batch=(1,)))
+
+
+def every_cost(problem: Problem, counts: list[int]) -> np.ndarray:
+    """The cost of every labelling, one axis per node."""
+    total = np.zeros(counts)
+    for node, costs in enumerate(problem.node_costs):
+        total += costs.reshape([-1 if axis == node else 1 for axis in range(len(counts))])
+    for (i, j), matrix in zip(problem.edges, problem.edge_costs, strict=True):
+        total += matrix.reshape([counts[axis] if axis in (i, j) else 1 for axis in range(len(counts))])
+    return total
+
+
+@pytest.mark.parametrize("function, sizes, cluster", CASES, ids=[f"{f.__name__}-{s[0]}-{c.name}" for f, s, c in CASES])
+def test_no_plan_is_better(
+    function: Callable[[Any, Any], Any], sizes: tuple[int, int, int], cluster: fa.Cluster
+) -> None:
+    captured = program(function, sizes)
+    planner = Planner(captured.graph, captured.structure, cluster)
+    found = planner.plan("auto")
+    assert found.gap is not None and found.gap <= 1e-9
+    roles = [0] * (len(captured.structure.groups) + len(captured.structure.free))
+    whole = Outline.of(captured.graph, captured.structure, roles, collapse=False)
+    space = Space.of(whole, planner.natural.mesh, DEVICE, Chains(len(planner.natural.mesh.axes)))
+    counts = [len(labels) for labels in space.labels]
+    assert np.prod(counts) <= MOST, counts
+    problem = Problem(space.costs, space.edges, space.matrices)
+    best = every_cost(problem, counts).min()
+    assert found.best.cost == pytest.approx(best, rel=1e-9, abs=1e-15)
+    assert found.best.estimate.step_s <= found.best.cost * (1 + SCALARS)
+
+
+def test_the_count_of_a_labelling_is_the_estimate() -> None:
+    """What the search adds up over terms, the cost model finds by playing the program through."""
+    captured = program(regression, (64, 512, 256))
+    space = Planner(captured.graph, captured.structure, NESTED).natural
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        labels = np.array([random.integers(len(options)) for options in space.labels])
+        candidate = priced(space, "random", labels)
+        # The estimate makes a copy once for all its readers, the labelling once for each.
+        assert candidate.estimate.step_s <= candidate.cost * (1 + SCALARS)
+
+
+@pytest.mark.parametrize("cluster", [FLAT, NESTED], ids=["flat", "nested"])
+def test_no_template_is_better_and_each_is_a_member_of_the_space(cluster: fa.Cluster) -> None:
+    captured = program(regression, (64, 512, 256))
+    planner = Planner(captured.graph, captured.structure, cluster)
+    best = planner.plan("auto").best
+    for name in fa.STRATEGIES:
+        assert best.cost <= planner.plan(name).best.cost * (1 + 1e-9), name
