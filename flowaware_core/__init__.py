@@ -9,6 +9,7 @@ from flowaware_core.api import STRATEGIES as STRATEGIES
 from flowaware_core.api import DoesNotFit as DoesNotFit
 from flowaware_core.api import Step as Step
 from flowaware_core.api import apply as apply
+from flowaware_core.api import compare as compare
 from flowaware_core.api import plan as plan
 from flowaware_core.api import resize as resize
 from flowaware_core.audit import Audit as Audit

@@ -13,6 +13,7 @@ import numpy as np
 from flowaware_core import versions
 from flowaware_core.cluster.mesh import Axis, Mesh
 from flowaware_core.cluster.model import GIB, Cluster, Device
+from flowaware_core.cost import communication
 from flowaware_core.cost.estimate import Estimate, estimate
 from flowaware_core.cost.memory import Usage
 from flowaware_core.cost.unknown import unknown
@@ -20,7 +21,7 @@ from flowaware_core.execute import spmd
 from flowaware_core.explain import describe
 from flowaware_core.graph.placement import Choices, Placement, place
 from flowaware_core.graph.structure import Structure
-from flowaware_core.plan import Alternative, Plan, Predicted, decode, encode
+from flowaware_core.plan import Alternative, Plan, Predicted, WhatIf, decode, encode
 from flowaware_core.program import Program
 from flowaware_core.search.operators import Candidate
 from flowaware_core.search.strategies import STRATEGIES, Planner, Result
@@ -40,6 +41,7 @@ def plan(
     cluster: Cluster | Sequence[Any],
     *rest: Any,
     strategy: str = "auto",
+    what_if: bool = False,
 ) -> Plan:
     """Finds how to split a task over a cluster.
 
@@ -48,6 +50,7 @@ def plan(
             of a result is taken as carried from call to call.
         cluster: the devices.
         strategy: "auto" searches; the others of `STRATEGIES` are what people write by hand and what other systems choose.
+        what_if: plans for one more of the cluster's outermost members and for twice the memory too, and says what they would bring.
 
     Returns:
         the plan, with predictions of its time, memory and collectives.
@@ -64,19 +67,67 @@ def plan(
     program = Program.of(task)
     begin = time.perf_counter()
     planner = Planner(program.graph, program.structure, cluster)
-    result = planner.plan(strategy)
+    made, result = _planned(program, planner, strategy, begin)
+    return dataclasses.replace(made, what_if=_what_if(program, cluster, strategy, result)) if what_if else made
+
+
+def compare(task: Task, cluster: Cluster, strategies: Sequence[str] = STRATEGIES) -> dict[str, Plan | DoesNotFit]:
+    """The plan of each strategy, or why it has none; the task is traced once."""
+    program = Program.of(task)
+    planner = Planner(program.graph, program.structure, cluster)
+    found: dict[str, Plan | DoesNotFit] = {}
+    for strategy in strategies:
+        try:
+            found[strategy] = _planned(program, planner, strategy, time.perf_counter())[0]
+        except DoesNotFit as error:
+            found[strategy] = error
+    return found
+
+
+def _planned(program: Program, planner: Planner, strategy: str, begin: float) -> tuple[Plan, Result]:
+    """Searches, which began at `begin`, and prices the baselines of "auto"."""
+    cluster, result = planner.cluster, planner.plan(strategy)
     middle = time.perf_counter()
     if not result.best.fits:
         raise DoesNotFit(_shortfall(program, cluster, result.best))
     others = [planner.plan(name).best for name in BASELINES] if strategy == "auto" else []
-    seconds = {
+    spent = {
         "capture": program.capture_s,
         "analyse": program.analyse_s,
         "search": middle - begin,
         "baselines": time.perf_counter() - middle,
     }
     alternatives = tuple(map(_alternative, others))
-    return _plan(program, cluster.name, cluster.device, strategy, result, seconds, alternatives)
+    return _plan(program, cluster.name, cluster.device, strategy, result, spent, alternatives), result
+
+
+def _what_if(program: Program, cluster: Cluster, strategy: str, result: Result) -> tuple[WhatIf, ...]:
+    """The step on a cluster with one more of its outermost members, and with twice the memory where memory binds."""
+    outer, device = cluster.levels[0], cluster.device
+    levels = (dataclasses.replace(outer, size=outer.size + 1), *cluster.levels[1:])
+    changes = {f"{outer.size + 1} {outer.name}s instead of {outer.size}": dataclasses.replace(cluster, levels=levels)}
+    twice = f"twice the memory, {2 * device.memory_bytes / GIB:.0f} GiB a device"
+    if result.limited:
+        changes[twice] = dataclasses.replace(
+            cluster, device=dataclasses.replace(device, memory_bytes=2 * device.memory_bytes)
+        )
+    found = []
+    for change, other in changes.items():
+        best = Planner(program.graph, program.structure, other).plan(strategy).best
+        found.append(WhatIf(change, best.estimate.step_s if best.fits else None))
+    if not result.limited:
+        found.append(WhatIf(twice, result.best.estimate.step_s))
+    return tuple(found)
+
+
+def _limits(candidate: Candidate) -> dict[str, float]:
+    """Seconds of a step by what they are spent on."""
+    found, mesh = candidate.estimate, candidate.mesh
+    spent = {"compute": found.compute_s}
+    for move in found.trace.communications:
+        name = " x ".join(mesh.names[axis] for axis in sorted(move.axes))
+        spent[name] = spent.get(name, 0.0) + move.times * communication.seconds(move.kind, move.bytes, move.axes, mesh)
+    return dict(sorted(spent.items(), key=lambda item: -item[1]))
 
 
 def resize(original: Plan, task: Task, axes: Mapping[str, int]) -> Plan:
@@ -239,6 +290,7 @@ def _plan(
         seconds=dict(seconds),
         predicted=_predicted(found),
         gap=result.gap,
+        limits=_limits(candidate),
         searched={"meshes": result.meshes, "digits": round(result.digits)} if result.digits else {},
         alternatives=alternatives,
         notes=tuple(map(str, unknown(program.graph, device))),
@@ -369,4 +421,4 @@ def _placed(program: Program, choices: Choices, mesh: Mesh) -> Placement:
     return place(program.graph, program.structure, choices)
 
 
-__all__ = ["STRATEGIES", "DoesNotFit", "Step", "apply", "describe", "plan", "resize"]
+__all__ = ["STRATEGIES", "DoesNotFit", "Step", "apply", "compare", "describe", "plan", "resize"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowaware_core.plan import Plan, decode
+from flowaware_core.plan import Plan, WhatIf, decode
 
 # How many differing choices of a kind are listed one by one.
 LISTED = 20
+# How many of the things that a step is spent on are named.
+LIMITS = 3
 GIB = 2**30
 
 
@@ -26,13 +28,19 @@ def describe(plan: Plan) -> str:
     ]
     for kind, entry in predicted.collectives.items():
         lines.append(f"  predicted {kind:<18} {entry['count']:>5} with {size(entry['bytes'])} a device")
+    lines += _limited(plan)
+    lines += _certified(plan)
     if plan.alternatives:
         lines.append("  also looked at:")
     for other in plan.alternatives:
         verdict = "" if other.feasible else "  does not fit"
+        loses = f" ({100 * (other.step_s / predicted.step_s - 1):+.1f} %)" if predicted.step_s > 0 else ""
         lines.append(
-            f"    {other.strategy:<8} step {seconds(other.step_s)}, {other.peak_bytes_per_device / GIB:.2f} GiB a device{verdict}"
+            f"    {other.strategy:<8} step {seconds(other.step_s)}{loses},"
+            f" {other.peak_bytes_per_device / GIB:.2f} GiB a device{verdict}"
         )
+    for change in plan.what_if:
+        lines.append(f"  with {change.change}: {_brings(change, predicted.step_s)}")
     lines += [f"  note: {note}" for note in plan.notes]
     spent = plan.seconds
     lines.append(
@@ -40,6 +48,36 @@ def describe(plan: Plan) -> str:
         f" searched in {spent['search']:.1f} s; plan {plan.hash}"
     )
     return "\n".join(lines)
+
+
+def _limited(plan: Plan) -> list[str]:
+    """What a step is spent on, the largest first, in words."""
+    whole = plan.predicted.step_s
+    if not plan.limits or whole <= 0:
+        return []
+    parts = []
+    for name, spent in sorted(plan.limits.items(), key=lambda item: -item[1])[:LIMITS]:
+        words = "compute" if name == "compute" else f"links over {name}"
+        parts.append(f"{words} {100 * spent / whole:.0f} %")
+    return [f"  the step is limited by {', then '.join(parts)}"]
+
+
+def _certified(plan: Plan) -> list[str]:
+    """How close to the best the plan is, and of how many."""
+    if not plan.searched:
+        return []
+    space = f"10^{plan.searched['digits']} plans on the largest of {plan.searched['meshes']} meshes"
+    if plan.gap is None:
+        return [f"  chosen among {space}; how close to the best it is was not certified"]
+    return [f"  at most {100 * plan.gap:.2g} % from the best of {space}"]
+
+
+def _brings(change: WhatIf, now: float) -> str:
+    if change.step_s is None:
+        return "nothing fits"
+    if change.step_s == now:
+        return "the same step: it is not what binds"
+    return f"step {seconds(change.step_s)} ({100 * (change.step_s / now - 1):+.1f} %)"
 
 
 def diff(one: Plan, other: Plan) -> str:

@@ -63,6 +63,17 @@ class Alternative:
 
 
 @dataclasses.dataclass(frozen=True)
+class WhatIf:
+    """What another cluster would bring: the best plan's step there, None where nothing fits."""
+
+    change: str
+    step_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """Everything needed to run a task split over a cluster, and what was predicted for it.
 
@@ -81,6 +92,8 @@ class Plan:
         predicted: for one step.
         gap: certified distance from the best of the searched space; None where nothing is certified.
         alternatives: other strategies on the same cluster.
+        limits: seconds of a step by what they are spent on: "compute", and the axes that collectives run over.
+        what_if: what other clusters would bring; empty unless asked for.
         searched: number of meshes, and the number of decimal digits of the number of plans on the largest; empty for a template.
         notes: what the reader should know, a sentence each, such as operators that have no rule.
     """
@@ -101,6 +114,8 @@ class Plan:
     alternatives: tuple[Alternative, ...]
     notes: tuple[str, ...] = ()
     searched: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    what_if: tuple[WhatIf, ...] = ()
 
     @property
     def mesh(self) -> dict[str, dict[str, int]]:
@@ -134,6 +149,8 @@ class Plan:
             "predicted": self.predicted.to_json(),
             "gap": self.gap,
             "searched": dict(self.searched),
+            "limits": dict(self.limits),
+            "what_if": [change.to_json() for change in self.what_if],
             "alternatives": [alternative.to_json() for alternative in self.alternatives],
             "notes": list(self.notes),
             "fingerprint": self.fingerprint,
@@ -165,6 +182,8 @@ class Plan:
                 alternatives=tuple(Alternative(**alternative) for alternative in tree["alternatives"]),
                 notes=tuple(tree["notes"]),
                 searched=tree.get("searched", {}),
+                limits=tree.get("limits", {}),
+                what_if=tuple(WhatIf(**change) for change in tree.get("what_if", ())),
             )
         except KeyError as error:
             raise ValueError(f"the plan has no {error.args[0]!r}; it needs every key that `to_json` writes") from None

@@ -38,7 +38,7 @@ TEMPLATES: Mapping[str, Callable[[Roles, Mesh], Restriction]] = {
 }
 STRATEGIES: tuple[str, ...] = ("auto", *TEMPLATES, "alpa", "xla")
 # Meshes of more axes multiply the labels of every node; the natural mesh is searched whatever its number of axes.
-MOST_AXES = 3
+MOST_AXES = 2
 # On a further mesh, what is not better by this part of a step is not looked for: it is the least gap that can be certified then.
 WORTHWHILE = 1e-3
 
@@ -52,12 +52,14 @@ class Result:
         gap: how far at most the plan is from the best of the space, as a part of its cost; None where nothing is certified.
         meshes: how many meshes were searched.
         digits: decimal logarithm of the number of plans in the space.
+        limited: whether a faster plan does not fit in memory.
     """
 
     best: Candidate
     gap: float | None = None
     meshes: int = 1
     digits: float = 0.0
+    limited: bool = False
 
 
 class Planner:
@@ -111,7 +113,7 @@ class Planner:
             for name in TEMPLATES:
                 best = better(best, dataclasses.replace(self._template(name), strategy="auto"))
         gap = max(0.0, best.cost - bound) / best.cost if best.fits and np.isfinite(bound) and best.cost > 0 else None
-        return Result(best, gap, len(found), digits)
+        return Result(best, gap, len(found), digits, not fitted)
 
     def _first_that_fits(self, found: Sequence[Solved]) -> tuple[Candidate, float, bool]:
         """The best plan of several meshes, a lower bound over all of them, and whether the cheapest answer fitted at once."""

@@ -22,13 +22,10 @@ class Row:
 
 def compare(task: fa.Task, cluster: fa.Cluster) -> list[Row]:
     """Plans the task with each strategy."""
-    rows = []
-    for strategy in fa.STRATEGIES:
-        try:
-            rows.append(Row(strategy, fa.plan(task, cluster, strategy=strategy)))
-        except fa.DoesNotFit as error:
-            rows.append(Row(strategy, None, str(error)))
-    return rows
+    return [
+        Row(strategy, found) if isinstance(found, fa.Plan) else Row(strategy, None, str(found))
+        for strategy, found in fa.compare(task, cluster).items()
+    ]
 
 
 def show(rows: Sequence[Row]) -> None:
