@@ -42,7 +42,7 @@ class BertClassifyRecipe:
 
     metrics = ("loss", "accuracy", "learning_rate")
     family = "bert"
-    begins_anew = ("classifier",)
+    heads = ("classifier", "pooler")
 
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
         """Checks the configuration and reads which labels there are.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from zoo.models.bert.config import BertConfig
 from zoo.models.exchange import Imported
 from zoo.models.pnasnet import convert as pnasnet
 from zoo.models.resnet import convert as resnet
-from zoo.models.resnet.model import abstract_variables
 from zoo.models.t5 import convert as t5
 from zoo.models.t5.config import T5Config
 from zoo.training.checkpoints import Checkpoints, locate
@@ -39,15 +38,15 @@ class Family:
     """How one kind of model exchanges weights.
 
     Attributes:
-        known_by: a part of a name that only its weights have.
+        known_by: parts of names that only its weights have.
         to_theirs: our variables and configuration -> their arrays.
-        from_theirs: their arrays, our configuration, where they are from -> what came of them.
+        from_theirs: their arrays, our configuration, where they are from, heads that may start anew -> what came of them.
         config_to, config_from: their config.json from our configuration, and back; None where they have none.
     """
 
-    known_by: str
+    known_by: tuple[str, ...]
     to_theirs: Callable[[Mapping[str, Any], Any], Arrays]
-    from_theirs: Callable[[Mapping[str, np.ndarray], Any, str], Imported]
+    from_theirs: Callable[[Mapping[str, np.ndarray], Any, str, Sequence[str]], Imported]
     config_to: Callable[[Any], dict[str, Any]] | None = None
     config_from: Callable[..., Any] | None = None
 
@@ -56,30 +55,27 @@ def _in_params(found: Imported) -> Imported:
     return dataclasses.replace(found, params={"params": found.params})
 
 
-def _resnet(arrays: Mapping[str, np.ndarray], config: Any, source: str) -> Imported:
-    found, report = resnet.from_torch(arrays, abstract_variables(config))
-    if not report.complete:
-        raise UserError(f"{source} does not fit this ResNet: {'; '.join(report.describe().splitlines()[:3])}")
-    return Imported(found, {name: name for name in report.matched}, dict.fromkeys(report.ignored, "it is not used"), ())
-
-
 FAMILIES = {
     "bert": Family(
-        "embeddings.word_embeddings",
+        ("embeddings.word_embeddings",),
         lambda variables, config: bert.to_hugging_face(variables["params"], config.head),
-        lambda arrays, config, source: _in_params(bert.from_hugging_face(arrays, config, source)),
+        lambda *found: _in_params(bert.from_hugging_face(*found)),
         bert.config_to,
         bert.config_from,
     ),
     "t5": Family(
-        "SelfAttention.relative_attention_bias",
+        ("SelfAttention.relative_attention_bias",),
         lambda variables, config: t5.to_hugging_face(variables["params"], config),
-        lambda arrays, config, source: _in_params(t5.from_hugging_face(arrays, config, source)),
+        lambda *found: _in_params(t5.from_hugging_face(*found)),
         t5.config_to,
         t5.config_from,
     ),
-    "resnet": Family("layer1.0.conv1", lambda variables, config: resnet.to_torch(variables), _resnet),
-    "pnasnet": Family("comb_iter_0_left", lambda variables, config: pnasnet.to_timm(variables), pnasnet.from_timm),
+    "resnet": Family(
+        ("layer1.0.conv1", "embedder.embedder.convolution"),
+        lambda variables, config: resnet.to_torch(variables),
+        resnet.from_torch,
+    ),
+    "pnasnet": Family(("comb_iter_0_left",), lambda variables, config: pnasnet.to_timm(variables), pnasnet.from_timm),
 }
 
 
@@ -168,7 +164,7 @@ def variables_from(place: Path, family: str, config: Any) -> dict[str, Any]:
         UserError: there is nothing, or it does not fit the configuration.
     """
     if is_foreign(place):
-        return FAMILIES[family].from_theirs(weight_files.read(place), config, str(place)).params
+        return FAMILIES[family].from_theirs(weight_files.read(place), config, str(place), ()).params
     return learned(*locate(place, "init_from"))
 
 
@@ -184,7 +180,7 @@ def _to_run(source: Path, target: Path) -> Iterator[str]:
             "give the file itself to a recipe of the model, with init_from"
         )
     config = family.config_from(json.loads(described.read_text()))
-    found = family.from_theirs(arrays, config, str(source))
+    found = family.from_theirs(arrays, config, str(source), ())
     checkpoints = Checkpoints(target / "checkpoints")
     meta = {"family": name, "model": dataclasses.asdict(config), "level": "converted", "recipe": {}, "seed": 0}
     checkpoints.save(0, found.params, meta)
@@ -196,7 +192,7 @@ def _to_run(source: Path, target: Path) -> Iterator[str]:
 def family_of(arrays: Mapping[str, np.ndarray], source: Path) -> str:
     """The kind of model that arrays are of, by their names."""
     for name, family in FAMILIES.items():
-        if any(family.known_by in key for key in arrays):
+        if any(part in key for key in arrays for part in family.known_by):
             return name
     raise UserError(
         f"{source} has weights of no model that is known here ({', '.join(FAMILIES)}); {next(iter(arrays), 'none')}"

@@ -157,14 +157,20 @@ def read_sentencepiece(path: Path) -> SentencePiece:
 
 
 def train_wordpiece(texts: Iterable[str], size: int, lowercase: bool = True) -> WordPiece:
-    """A vocabulary of at most `size` tokens, learned from texts; the same for the same texts."""
+    """A vocabulary of at most `size` tokens, learned from texts; the same for the same texts, whatever their order."""
     models, trainers, *_ = _library()
     tokenizer = _bare(models.WordPiece(unk_token="[UNK]"), lowercase)
-    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(SPECIAL), show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
-    numbers = tokenizer.get_vocab()
-    # The library numbers the signs that start a word by hash; sorted, they are the same in every run.
-    return WordPiece([*SPECIAL, *sorted(set(numbers) - set(SPECIAL))], lowercase)
+    documents = list(texts)
+    # Of equally frequent pairs the library joins the one with the lower numbers first, and it numbers the signs within words in the
+    # order of a hash table. Named beforehand they have the same numbers in every run, and so every run joins the same pairs.
+    signs = sorted(
+        {sign for text in documents for sign in tokenizer.normalizer.normalize_str(text) if not sign.isspace()}
+    )
+    first = [*SPECIAL, *signs, *(f"##{sign}" for sign in signs)]
+    trainer = trainers.WordPieceTrainer(vocab_size=max(size, len(first)), special_tokens=first, show_progress=False)
+    tokenizer.train_from_iterator(documents, trainer)
+    learned = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    return WordPiece([word for word, _ in learned][:size], lowercase)
 
 
 def train_sentencepiece(texts: Iterable[str], size: int) -> SentencePiece:

@@ -39,18 +39,21 @@ class Imported:
         used: their name -> ours.
         ignored: their name -> why it is not needed.
         missing: our names that no array is for.
+        renewed: our names of a head whose array has another shape: they start anew -> the two shapes.
     """
 
     params: dict[str, Any]
     used: dict[str, str]
     ignored: dict[str, str]
     missing: tuple[str, ...]
+    renewed: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def report(self) -> Iterator[str]:
         """A line for every key."""
         yield from (f"{theirs} -> {ours}" for theirs, ours in self.used.items())
         yield from (f"{theirs} is left out: {reason}" for theirs, reason in self.ignored.items())
         yield from (f"{ours} is in none of the arrays and starts anew" for ours in self.missing)
+        yield from (f"{ours} starts anew: {shapes}" for ours, shapes in self.renewed.items())
 
 
 def imported(
@@ -59,6 +62,7 @@ def imported(
     wanted: Mapping[str, Any],
     ignored: Mapping[str, str],
     source: str,
+    heads: Sequence[str] = (),
 ) -> Imported:
     """Our parameters from foreign arrays, in the dtypes of `wanted`.
 
@@ -68,6 +72,7 @@ def imported(
         wanted: our tree of shapes and dtypes.
         ignored: patterns of their names that are not needed -> why.
         source: where the arrays are from, for messages.
+        heads: parts of our paths that start anew where the shape is another, as a head for other labels has.
 
     Raises:
         UserError: a name is unknown, only some layers of a parameter are there, or a shape is another.
@@ -75,6 +80,7 @@ def imported(
     left = dict(arrays)
     params: dict[str, Any] = {}
     used: dict[str, str] = {}
+    renewed: dict[str, str] = {}
     missing = []
     table = {name.ours: name for name in names}
     for ours, leaf in flat(wanted).items():
@@ -89,6 +95,9 @@ def imported(
             raise UserError(f"{source} has {there[0]} but not {lost}; the model has {len(keys)} layers")
         parts = [_ours(left.pop(key), name) for key in keys]
         value = np.stack(parts) if "{i}" in name.theirs else parts[0]
+        if value.shape != leaf.shape and not set(heads).isdisjoint(ours.split("/")):
+            renewed[ours] = f"{list(value.shape)} there, {list(leaf.shape)} here"
+            continue
         if value.shape != leaf.shape:
             raise UserError(
                 f"{source}: {keys[0]} gives {ours} of shape {list(value.shape)}, and the model has {list(leaf.shape)}; "
@@ -104,7 +113,7 @@ def imported(
         hint = f" (did you mean {close[0]}?)" if close else ""
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise UserError(f"{source} has {unknown[0]}{hint}{more}, which this model does not know")
-    return Imported(params, used, reasons, tuple(missing))
+    return Imported(params, used, reasons, tuple(missing), renewed)
 
 
 def exported(params: Mapping[str, Any], names: Sequence[Name]) -> dict[str, np.ndarray]:

@@ -87,7 +87,7 @@ def begin(job: Job, program: Program) -> Any:
         return state.resumed(start.source, start.step, abstract, shardings)
     if config.init_from is not None:
         job.say(f"starting from the parameters of {config.init_from}")
-        return state.begun_from(config.init_from, job.recipe, config.seed, abstract, shardings)
+        return state.begun_from(config.init_from, job.recipe, config.seed, abstract, shardings, job.say)
     return state.born(job.recipe, config.seed, shardings)
 
 

@@ -95,7 +95,8 @@ def check_beginning(place: Path, recipe: Any) -> None:
         raise UserError(f"init_from={place} is a file of weights; this recipe starts from runs of the zoo only")
     else:
         family = FAMILIES[recipe.family]
-        family.from_theirs(weight_files.read(place), recipe.model_config, f"init_from={place}")
+        heads = tuple(getattr(recipe, "heads", ()))
+        family.from_theirs(weight_files.read(place), recipe.model_config, f"init_from={place}", heads)
 
 
 def announce(dataset: Any, say: Callable[[str], None]) -> None:

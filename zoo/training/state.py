@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,14 @@ from jax.experimental import multihost_utils
 
 from zoo.conversion import FAMILIES, is_foreign
 from zoo.models import weight_files
+from zoo.models.exchange import flat
 from zoo.training.checkpoints import Checkpoints, locate
 
 LEARNED = ("params", "batch_stats", "statistics")
 """What a fine-tuning takes from the checkpoint that it starts from; optimizer, step and random numbers begin anew."""
+
+NAMED = ("classifier", "fc", "last_linear")
+"""Heads whose outputs stand for the recipe's labels, in their order."""
 
 
 def placed(state: Any, shardings: Any) -> Any:
@@ -57,12 +61,17 @@ def resumed(source: Checkpoints, step: int, state: Any, shardings: Any) -> Any:
     return source.restore(step, placed(state, shardings))[0]
 
 
-def begun_from(folder: Path, recipe: Any, seed: int, state: Any, shardings: Any) -> Any:
+def begun_from(
+    folder: Path, recipe: Any, seed: int, state: Any, shardings: Any, say: Callable[[str], None] = lambda line: None
+) -> Any:
     """An initial state with the parameters of another training in it, or with weights of others.
 
     Args:
-        folder: a run folder, its `checkpoints`, one step in there, or a file of weights or a folder with one. What a recipe
-            names in `begins_anew` (parts of "params") is not taken from a run. A recipe with `read` reads files itself.
+        folder: a run folder, its `checkpoints`, one step in there, or a file of weights or a folder with one. A recipe with `read`
+            reads files itself.
+        recipe: what it names in `heads` (parts of "params") starts anew where `folder` has none, or one of another shape or
+            for other labels.
+        say: told which heads start anew.
 
     Raises:
         UserError: there is no checkpoint, or its parameters do not fit this model.
@@ -70,21 +79,41 @@ def begun_from(folder: Path, recipe: Any, seed: int, state: Any, shardings: Any)
     if folder.is_file() and hasattr(recipe, "read"):
         learned = jax.device_put(recipe.read(folder), {name: shardings[name] for name in ("params", "statistics")})
         return {**born(recipe, seed, shardings), **learned}
+    heads = tuple(getattr(recipe, "heads", ()))
     if is_foreign(folder):
-        family = FAMILIES[recipe.family]
-        found = family.from_theirs(weight_files.read(folder), recipe.model_config, str(folder)).params
-        return replaced(born(recipe, seed, shardings), found, shardings)
+        found = FAMILIES[recipe.family].from_theirs(weight_files.read(folder), recipe.model_config, str(folder), heads)
+        for name, shapes in found.renewed.items():
+            say(f"{name} starts anew: {shapes}")
+        return replaced(born(recipe, seed, shardings), found.params, shardings)
     source, step = locate(folder)
-    anew = getattr(recipe, "begins_anew", ())
-    if anew:
-        keep = lambda tree: {name: part for name, part in tree.items() if name not in anew}
-        wanted = placed(keep(state["params"]), keep(shardings["params"]))
-        learned, _ = source.restore(step, {"params": wanted}, partial=True)
-        begun = born(recipe, seed, shardings)
-        return {**begun, "params": {**begun["params"], **learned["params"]}}
-    wanted = {name: placed(state[name], shardings[name]) for name in LEARNED if name in state}
+    anew = renewed_heads(source, step, recipe, state["params"]) if heads else {}
+    for name, reason in anew.items():
+        say(f"{name} starts anew: {reason}")
+    kept = lambda tree: {name: part for name, part in tree.items() if name not in anew}
+    wanted = {name: placed(kept(state[name]), kept(shardings[name])) for name in LEARNED if name in state}
     learned, _ = source.restore(step, wanted, partial=True)
-    return {**born(recipe, seed, shardings), **learned}
+    begun = born(recipe, seed, shardings)
+    return {**begun, **learned, "params": {**begun["params"], **learned["params"]}}
+
+
+def renewed_heads(source: Checkpoints, step: int, recipe: Any, params: Mapping[str, Any]) -> dict[str, str]:
+    """Which heads of the recipe cannot come from a checkpoint, and why."""
+    records = source.records(step)
+    labels = source.meta(step).get("labels")
+    found = {}
+    for head in (name for name in recipe.heads if name in params):
+        shapes = {f"params.{head}.{path.replace('/', '.')}": leaf.shape for path, leaf in flat(params[head]).items()}
+        lost = [name for name in shapes if name not in records]
+        other = [
+            name for name, shape in shapes.items() if name in records and tuple(records[name].shape) != tuple(shape)
+        ]
+        if lost:
+            found[head] = f"{source.directory / str(step)} has none"
+        elif other:
+            found[head] = f"{list(records[other[0]].shape)} there, {list(shapes[other[0]])} here"
+        elif head in NAMED and labels is not None and list(labels) != list(getattr(recipe, "labels", labels)):
+            found[head] = f"its labels were {', '.join(labels[:8])}"
+    return found
 
 
 def replaced(state: Any, values: Any, shardings: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,8 +74,10 @@ def _norm(ours: str, theirs: str) -> tuple[Name, Name]:
     return Name(f"{ours}/scale", f"{theirs}.weight"), Name(f"{ours}/bias", f"{theirs}.bias")
 
 
-def from_hugging_face(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str = "the weights") -> Imported:
-    """Our parameters from theirs.
+def from_hugging_face(
+    arrays: Mapping[str, np.ndarray], config: BertConfig, source: str = "the weights", heads: Sequence[str] = ()
+) -> Imported:
+    """Our parameters from theirs; `heads` as in `imported`.
 
     Names may lack "bert." (as BertModel saves them), and layer norms may have "gamma" and "beta". What belongs to another head is
     left out, and what the head lacks is in `missing`.
@@ -101,7 +103,7 @@ def from_hugging_face(arrays: Mapping[str, np.ndarray], config: BertConfig, sour
         for key in arrays
         if re.fullmatch(HEAD_PARTS, key) and key not in needed and key not in _ignored_keys()
     }
-    found = imported(arrays, names(), wanted, IGNORED | other, source)
+    found = imported(arrays, names(), wanted, IGNORED | other, source, heads)
     lost = [name for name in found.missing if name.startswith(("embeddings", "encoder"))]
     if lost:
         raise UserError(f"{source} has nothing for {lost[0]}; these are not the weights of a BERT")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,14 +32,16 @@ def _name(path: str, rank: int) -> Name:
     return Name(path, theirs, "linear" if rank == 2 else "convolution")
 
 
-def from_timm(arrays: Mapping[str, np.ndarray], config: PNASNetConfig, source: str = "the weights") -> Imported:
-    """Our variables {"params", "batch_stats"} from theirs.
+def from_timm(
+    arrays: Mapping[str, np.ndarray], config: PNASNetConfig, source: str = "the weights", heads: Sequence[str] = ()
+) -> Imported:
+    """Our variables {"params", "batch_stats"} from theirs; `heads` as in `imported`.
 
     Raises:
         UserError: a name is unknown or missing, or a shape does not fit.
     """
     wanted = abstract_variables(config)
-    found = imported(arrays, names(wanted), wanted, IGNORED, source)
+    found = imported(arrays, names(wanted), wanted, IGNORED, source, heads)
     if found.missing:
         raise UserError(f"{source} has nothing for {found.missing[0]}; are the cells those of the weights?")
     return found

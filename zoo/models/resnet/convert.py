@@ -10,14 +10,17 @@ and (in, out).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from zoo.models.weights import KeyReport
+from zoo.errors import UserError
+from zoo.models.exchange import Imported, Name, exported, flat, imported
+from zoo.models.resnet.config import ResNetConfig
+from zoo.models.resnet.model import abstract_variables
 
+IGNORED = {r".*num_batches_tracked": "it counts batches and is not used"}
 LEAVES = {"kernel": "weight", "scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
 
 # Other spellings -> torchvision's, tried in this order on every name.
@@ -44,57 +47,37 @@ def torch_name(name: str) -> str:
     return LAYER.sub(lambda m: f".{'conv' if m[2] == 'convolution' else 'bn'}{int(m[1]) + 1}.", name)
 
 
-def from_torch(tensors: Mapping[str, np.ndarray], variables: Any) -> tuple[dict[str, Any], KeyReport]:
-    """Our tree with the values of a PyTorch state dictionary in it.
-
-    Args:
-        tensors: name -> array, of any floating dtype; names as `torch_name` understands them.
-        variables: {"params", "batch_stats"} of the model, arrays or abstract; says shapes and dtypes.
-
-    Returns:
-        The tree, and what became of every name. Where a value is missing or has another shape, the leaf of `variables` stays.
-    """
-    known = {torch_name(name): name for name in tensors}
-    ignored = tuple(sorted(name for name in tensors if name.endswith("num_batches_tracked")))
-    matched, missing, wrong_shape = [], [], []
-
-    def leaf(path: Any, ours: Any) -> Any:
-        name = _name(path)
-        if name not in known:
-            missing.append(name)
-            return ours
-        found = np.asarray(tensors[known.pop(name)])
-        needed = tuple(ours.shape[dim] for dim in _order(len(ours.shape), to_torch=True))
-        if found.shape != needed:
-            wrong_shape.append((name, needed, found.shape))
-            return ours
-        array = _transposed(found, to_torch=False)
-        matched.append(name)
-        return array.astype(ours.dtype)
-
-    tree = jax.tree_util.tree_map_with_path(leaf, dict(variables))
-    unexpected = tuple(sorted(name for name in known.values() if name not in ignored))
-    report = KeyReport(tuple(sorted(matched)), tuple(sorted(missing)), unexpected, tuple(wrong_shape), ignored)
-    return tree, report
+def names(variables: Mapping[str, Any]) -> tuple[Name, ...]:
+    """The table for the variables {"params", "batch_stats"} of a network."""
+    return tuple(_name(path, leaf.ndim) for path, leaf in flat(variables).items())
 
 
-def to_torch(variables: Any) -> dict[str, np.ndarray]:
-    """The state dictionary, with torchvision's names, of our tree {"params", "batch_stats"} of arrays."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(dict(variables))
-    return {_name(path): _transposed(np.asarray(leaf), to_torch=True) for path, leaf in leaves}
-
-
-def _name(path: Any) -> str:
+def _name(path: str, rank: int) -> Name:
     """`params/layer1_0/downsample_1/scale` is `layer1.0.downsample.1.weight`."""
-    _, *modules, leaf = (str(key.key) for key in path)
-    return ".".join([*(re.sub(r"_(\d+)$", r".\1", module) for module in modules), LEAVES[leaf]])
+    _, *modules, leaf = path.split("/")
+    theirs = ".".join([*(re.sub(r"_(\d+)$", r".\1", module) for module in modules), LEAVES[leaf]])
+    if leaf != "kernel":
+        return Name(path, theirs)
+    return Name(path, theirs, "linear" if rank == 2 else "convolution")
 
 
-def _order(rank: int, to_torch: bool) -> tuple[int, ...]:
-    if rank == 4:
-        return (3, 2, 0, 1) if to_torch else (2, 3, 1, 0)
-    return (1, 0) if rank == 2 else tuple(range(rank))
+def from_torch(
+    arrays: Mapping[str, np.ndarray], config: ResNetConfig, source: str = "the weights", heads: Sequence[str] = ()
+) -> Imported:
+    """Our variables {"params", "batch_stats"} from theirs, with names as `torch_name` understands them.
+
+    Raises:
+        UserError: a name is unknown or missing, or a shape does not fit and is not of one of the `heads`.
+    """
+    wanted = abstract_variables(config)
+    found = imported(
+        {torch_name(name): value for name, value in arrays.items()}, names(wanted), wanted, IGNORED, source, heads
+    )
+    if found.missing:
+        raise UserError(f"{source} has nothing for {found.missing[0]}; are the blocks those of the weights?")
+    return found
 
 
-def _transposed(array: np.ndarray, to_torch: bool) -> np.ndarray:
-    return np.ascontiguousarray(array.transpose(_order(array.ndim, to_torch)))
+def to_torch(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The state dictionary, with torchvision's names, of our tree {"params", "batch_stats"} of arrays."""
+    return exported(variables, names(variables))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,10 @@ def _linear(ours: str, theirs: str) -> Name:
     return Name(f"{ours}/kernel", f"{theirs}.weight", "linear")
 
 
-def from_hugging_face(arrays: Mapping[str, np.ndarray], config: T5Config, source: str = "the weights") -> Imported:
-    """Our parameters from theirs.
+def from_hugging_face(
+    arrays: Mapping[str, np.ndarray], config: T5Config, source: str = "the weights", heads: Sequence[str] = ()
+) -> Imported:
+    """Our parameters from theirs; `heads` as in `imported`.
 
     Raises:
         UserError: a name is unknown or missing, a shape does not fit, or tied weights differ.
@@ -78,7 +80,7 @@ def from_hugging_face(arrays: Mapping[str, np.ndarray], config: T5Config, source
     arrays["shared.weight"] = arrays[first]
     if config.tied:
         arrays.pop("lm_head.weight", None)
-    found = imported(arrays, names(config.gated), abstract_params(config), IGNORED, source)
+    found = imported(arrays, names(config.gated), abstract_params(config), IGNORED, source, heads)
     if found.missing:
         raise UserError(f"{source} has nothing for {found.missing[0]}; are gated and tied those of the weights?")
     return found

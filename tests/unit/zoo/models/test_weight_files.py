@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -77,3 +78,12 @@ def test_damage_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="holds no weights; it should have one of model.safetensors"):
         weight_files.read(tmp_path / "empty")
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "model.npz", a=np.asarray([{}], object))
+    with pytest.raises(UserError, match="model.npz is no npz file of plain arrays"):
+        weight_files.read(tmp_path / "model.npz")
+    (tmp_path / "model.ckpt").write_bytes(pickle.dumps({}))
+    with pytest.raises(UserError, match="ending '.ckpt'"):
+        weight_files.read(tmp_path / "model.ckpt")

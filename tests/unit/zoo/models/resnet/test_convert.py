@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from zoo.data import cifar10
+from zoo.errors import UserError
 from zoo.models.resnet.config import ResNetConfig
 from zoo.models.resnet.convert import from_torch, to_torch, torch_name
 from zoo.models.resnet.model import ResNet, abstract_variables
-from zoo.models.weights import read
+from zoo.models.weight_files import read
 
 TINY = ResNetConfig(blocks=(1, 2), width=4, num_classes=5)
 RESNET20 = ResNetConfig(
@@ -57,39 +58,40 @@ def test_names_and_shapes_are_torchvision_s() -> None:
 
 def test_there_and_back_is_the_same() -> None:
     variables = drawn(TINY)
-    back, report = from_torch(to_torch(variables), abstract_variables(TINY))
-    assert report.complete and len(report.matched) == len(jax.tree.leaves(variables))
-    jax.tree.map(np.testing.assert_array_equal, back, variables)
+    found = from_torch(to_torch(variables), TINY)
+    assert len(found.used) == len(jax.tree.leaves(variables))
+    jax.tree.map(np.testing.assert_array_equal, found.params, variables)
 
 
-def test_every_name_that_does_not_fit_is_reported() -> None:
-    tensors = to_torch(drawn(TINY))
-    del tensors["layer2.1.conv2.weight"]
-    tensors["fc.weight"] = np.zeros((7, 32), np.float32)
-    tensors["layer9.0.conv1.weight"] = np.zeros(3, np.float32)
-    tensors["bn1.num_batches_tracked"] = np.zeros((), np.int64)
-    tree, report = from_torch(tensors, abstract_variables(TINY))
-    assert report.missing == ("layer2.1.conv2.weight",)
-    assert report.unexpected == ("layer9.0.conv1.weight",)
-    assert report.wrong_shape == (("fc.weight", (5, 32), (7, 32)),)
-    assert report.ignored == ("bn1.num_batches_tracked",)
-    assert not report.complete
-    assert isinstance(tree["params"]["fc"]["kernel"], jax.ShapeDtypeStruct)
-    for line in ("missing: layer2.1.conv2.weight", "wrong shape: fc.weight is (7, 32), the model needs (5, 32)"):
-        assert line in report.describe().splitlines()
+def test_what_does_not_fit_is_named() -> None:
+    tensors = to_torch(drawn(TINY)) | {"bn1.num_batches_tracked": np.zeros((), np.int64)}
+    assert set(from_torch(tensors, TINY).ignored) == {"bn1.num_batches_tracked"}
+    for change, text in (
+        ({"layer9.0.conv1.weight": np.zeros(3)}, "has layer9.0.conv1.weight .*which this model does not know"),
+        ({"fc.weight": np.zeros((7, 32))}, r"fc.weight gives params/fc/kernel of shape \[32, 7\]"),
+    ):
+        with pytest.raises(UserError, match=text):
+            from_torch(tensors | change, TINY)
+    lost = {name: value for name, value in tensors.items() if name != "layer2.1.conv2.weight"}
+    with pytest.raises(UserError, match="nothing for params/layer2_1/conv2/kernel; are the blocks"):
+        from_torch(lost, TINY)
+
+
+def test_a_head_for_other_labels_starts_anew() -> None:
+    tensors = to_torch(drawn(TINY)) | {"fc.weight": np.zeros((7, 32)), "fc.bias": np.zeros(7)}
+    found = from_torch(tensors, TINY, heads=("fc",))
+    assert found.renewed["params/fc/kernel"] == "[32, 7] there, [32, 5] here" and "fc" not in found.params["params"]
+    assert "params/fc/bias starts anew: [7] there, [5] here" in list(found.report())
 
 
 def test_bfloat16_becomes_the_dtype_of_the_model() -> None:
     tensors = {name: value.astype(ml_dtypes.bfloat16) for name, value in to_torch(drawn(TINY)).items()}
-    tree, report = from_torch(tensors, abstract_variables(TINY))
-    assert report.complete
-    assert {leaf.dtype for leaf in jax.tree.leaves(tree)} == {np.dtype("float32")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(from_torch(tensors, TINY).params)} == {np.dtype("float32")}
 
 
 def test_a_trained_network_gives_its_published_logits(reference_data: Path) -> None:
     folder = reference_data / "reference_models"
-    variables, report = from_torch(read(folder / "resnet20_cifar10.npz"), abstract_variables(RESNET20))
-    assert report.complete, report.describe()
+    variables = from_torch(read(folder / "resnet20_cifar10.npz"), RESNET20).params
     files = cifar10.find(reference_data / "images")
     assert files is not None
     images, labels = cifar10.open_cifar10(files).test.take(np.arange(1000), 32)
