@@ -66,6 +66,7 @@ class BertRecipe:
         except ValueError as error:
             raise UserError(f"recipe.optimizer: {error}") from None
         self._text: Text | None = None
+        self._learned: WordPiece | None = None
         self._examples: TextExamples | None = None
 
     def summary(self) -> str:
@@ -159,6 +160,7 @@ class BertRecipe:
             config, size = self.data_config, self.model_config.vocabulary_size
             text = open_text(config, self.data_dir, rehearsal)
             vocabulary = open_vocabulary(WordPiece, config, self.data_dir, text, size)
+            self._learned = vocabulary
             self._text, self._examples = text, bert_examples(config, text, vocabulary, self.data_dir / CACHE)
         return self._text
 
@@ -169,6 +171,10 @@ class BertRecipe:
         self._text or self.dataset()
         assert self._examples is not None
         return self._examples.batches(split, seed, start_step, global_batch, self.data_config.readers, slice_of)
+
+    def companions(self) -> dict[str, str]:
+        """Files to keep beside the checkpoints, by name: whoever uses the weights needs the vocabulary."""
+        return {} if self._learned is None else {"vocab.txt": "\n".join(self._learned.words) + "\n"}
 
     def _vocabulary(self, place: Path) -> WordPiece:
         """The vocabulary beside the weights, else that of the configuration."""

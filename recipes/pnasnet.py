@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 
 from recipes.resnet import ResNetRecipe, State
 from zoo.models.pnasnet.config import PNASNetConfig
@@ -15,6 +18,7 @@ class PNASNetRecipe(ResNetRecipe):
     family = "pnasnet"
     config_class = PNASNetConfig
     model_class = PNASNet
+    heads = ("last_linear",)
 
     def summary(self) -> str:
         """The model in one line, with its number of parameters."""
@@ -23,6 +27,10 @@ class PNASNetRecipe(ResNetRecipe):
             f"PNASNet-5: cells {list(model.cells)}, {model.filters} filters, {model.stem} stem, {model.num_classes} classes, "
             f"{parameter_count(model):,} parameters"
         )
+
+    def _variables(self, key: jax.Array) -> dict[str, Any]:
+        size = self.data_config.image_size
+        return dict(PNASNet(self.model_config).init(key, jnp.zeros((1, size, size, 3)), train=False))
 
     def _draws(self, state: State) -> dict[str, jax.Array] | None:
         if not self.model_config.dropout:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,18 @@ import numpy as np
 import optax
 
 from flowaware_core.task import Task
+from zoo.conversion import variables_from
 from zoo.data.choice import open_dataset
+from zoo.data.image_folder import MEAN, STD
 from zoo.data.images import DataConfig, ImageDataset
 from zoo.errors import UserError
+from zoo.models import classify_images
+from zoo.models.pretrained import facts_of
 from zoo.models.resnet.config import ResNetConfig
 from zoo.models.resnet.model import ResNet, initial_variables, parameter_count
+from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
+from zoo.training.tuning import TuningConfig, tuned
 from zoo.typed import typed
 
 if TYPE_CHECKING:
@@ -29,20 +36,18 @@ Batch = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig:
-    """How long, and towards what.
+class ImageTrainingConfig(TuningConfig):
+    """How long, which parameters how fast, and towards what.
 
     Attributes:
-        steps: length of the whole training, which the learning-rate schedule spans, also when a run stops earlier.
         label_smoothing: share of the target spread evenly over all classes.
     """
 
-    steps: int
+    best: str | None = None
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps={self.steps}; it must be at least 1")
+        super().__post_init__()
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing={self.label_smoothing}; it must be at least 0 and below 1")
 
@@ -60,26 +65,67 @@ class ResNetRecipe:
     config_class: type = ResNetConfig
     model_class: type = ResNet
 
+    heads = ("fc",)  # parts that start anew where init_from has other classes
+
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
-        """Checks the configuration; makes no array and reads no file.
+        """Checks the configuration; makes no array and reads no file but the description of `init_from`.
 
         Raises:
             UserError: an option is unknown or has a value that is not allowed.
         """
         self.name = config.name
         self.data_dir = Path(data_dir)
-        self.model_config: Any = typed(self.config_class, config.model, "recipe.model")
+        self.model_config: Any = self.sized(config)
         self.data_config = typed(DataConfig, config.data, "recipe.data")
         self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
-        self.training = typed(TrainingConfig, config.training, "recipe.training")
+        self.training = typed(ImageTrainingConfig, config.training, "recipe.training")
         self.model = self.model_class(self.model_config)
         try:
             self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
             self.optimizer = optimizer(self.optimizer_config, self.training.steps)
         except ValueError as error:
             raise UserError(f"recipe.optimizer: {error}") from None
+        if self.training.lora is not None:
+            raise UserError(
+                "recipe.training.lora is for texts; freeze parts of an image network with recipe.training.frozen"
+            )
+        if self.training.frozen or self.training.layer_decay != 1:
+            params = abstract(self.model, self.data_config.image_size)["params"]
+            order = layer_order(params, self.heads)
+            self.optimizer = tuned(self.optimizer, self.training, params, order, self.heads)
         self._dataset: ImageDataset | None = None
         self._rehearsal = False
+
+    def sized(self, config: RecipeConfig) -> Any:
+        """The configuration of the model, with the sizes of the weights that it starts from where those say them."""
+        return typed(self.config_class, config.model, "recipe.model")
+
+    def facts(self) -> dict[str, Any]:
+        """What is remembered with the weights: also how images are prepared, and what the classes are called."""
+        dataset = self._dataset or self.dataset()
+        facts = {"family": self.family, "model": dataclasses.asdict(self.model_config), "labels": list(dataset.classes)}
+        return facts | {"mean": list(dataset.mean), "std": list(dataset.std), "image_size": self.data_config.image_size}
+
+    def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
+        """{"image": FILE} to its class and the probabilities of the likeliest.
+
+        Raises:
+            UserError: the task is another, or the weights do not fit.
+        """
+        del key
+        if task not in (None, "classify"):
+            raise UserError(f"task={task}; this recipe knows classify")
+        facts = facts_of(place)
+        if "model" in facts:
+            config = typed(self.config_class, facts["model"], "model")
+        else:
+            config = self.model_config
+        variables = variables_from(place, self.family, config)
+        model, size = self.model_class(config), facts.get("image_size", self.data_config.image_size)
+        apply = lambda variables, image: model.apply(variables, image, train=False)
+        classes = facts.get("labels", [str(number) for number in range(config.num_classes)])
+        mean, std = facts.get("mean", MEAN), facts.get("std", STD)
+        return classify_images.classifier(apply, variables, classes, mean, std, size, batch)
 
     def summary(self) -> str:
         """The model in one line, with its number of parameters."""
@@ -105,7 +151,7 @@ class ResNetRecipe:
     def initial_state(self, key: jax.Array) -> State:
         """The state before the first step, from a PRNG key; pure, for jit."""
         params_key, rng = jax.random.split(key)
-        variables = initial_variables(self.model_config, params_key)
+        variables = self._variables(params_key)
         params = variables["params"]
         return {
             "params": params,
@@ -141,6 +187,10 @@ class ResNetRecipe:
             "learning_rate": self.learning_rate(state["step"]),
         }
         return after, metrics
+
+    def _variables(self, key: jax.Array) -> dict[str, Any]:
+        """{"params", "batch_stats"} before training."""
+        return initial_variables(self.model_config, key)
 
     def _draws(self, state: State) -> dict[str, jax.Array] | None:
         """The keys of this step's random numbers, by their names; None where the model draws none."""
@@ -186,6 +236,19 @@ class ResNetRecipe:
         """
         dataset = self._dataset or self.dataset()
         return dataset.batches(split, self.data_config, seed, start_step, global_batch, slice_of)
+
+
+def abstract(model: Any, size: int) -> Any:
+    """The variables of a network for images of this size, with shapes in place of arrays."""
+    image = jax.ShapeDtypeStruct((1, size, size, 3), jnp.float32)
+    return jax.eval_shape(lambda image: model.init(jax.random.key(0), image, train=False), image)
+
+
+def layer_order(params: Mapping[str, Any], heads: Sequence[str]) -> list[str]:
+    """The parts of a network below its head, from the image on: the stem, then blocks and cells by number."""
+    number = lambda name: [int(part) for part in re.findall(r"\d+", name)]
+    rank = lambda name: (not name.startswith(("conv", "bn")), not name.startswith("cell_stem"), number(name))
+    return [re.escape(name) for name in sorted((name for name in params if name not in heads), key=rank)]
 
 
 def cross_entropy(logits_BK: jax.Array, label_B: jax.Array, smoothing: float) -> jax.Array:

@@ -63,6 +63,7 @@ class T5Recipe:
         except ValueError as error:
             raise UserError(f"recipe.optimizer: {error}") from None
         self._text: Text | None = None
+        self._learned: SentencePiece | None = None
         self._examples: TextExamples | None = None
 
     def summary(self) -> str:
@@ -151,6 +152,7 @@ class T5Recipe:
             for name in ("pad_id", "end_id"):
                 if getattr(vocabulary, name) != getattr(self.model_config, name):
                     raise UserError(f"recipe.model.{name} must be {getattr(vocabulary, name)}, as in the vocabulary")
+            self._learned = vocabulary
             self._text, self._examples = text, t5_examples(config, text, vocabulary, self.data_dir / CACHE)
         return self._text
 
@@ -161,6 +163,10 @@ class T5Recipe:
         self._text or self.dataset()
         assert self._examples is not None
         return self._examples.batches(split, seed, start_step, global_batch, self.data_config.readers, slice_of)
+
+    def companions(self) -> dict[str, bytes]:
+        """Files to keep beside the checkpoints, by name: whoever uses the weights needs the vocabulary."""
+        return {} if self._learned is None else {"spiece.model": self._learned.model}
 
     def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
         """{"text"} to {"generated"}: task=greedy (the default), sample, or beam4 for four beams and beamN for N.

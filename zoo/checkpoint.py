@@ -2,11 +2,13 @@
 
     python -m zoo.checkpoint show DIR       step, meta, and the tree with shapes, dtypes and placements as saved
     python -m zoo.checkpoint verify DIR     reads every file and holds it against the manifest
-    python -m zoo.checkpoint convert from=PATH to=PATH
+    python -m zoo.checkpoint convert from=PATH to=PATH [adapter=true]
         a run to a file of weights (.safetensors, .npz, .pt) or a folder in Hugging Face's layout; these to a checkpoint
-        that init_from takes, or to a file of another kind; prints every key
+        that init_from takes, or to a file of another kind; prints every key. Products of LoRA are added to their matrices; with
+        adapter=true they alone become a folder in the layout of PEFT
 
-DIR is a run folder, its checkpoints folder (both mean the newest step) or the folder of one step.
+DIR is a run folder, its checkpoints folder (both mean the newest step), the folder of one step, or RUN/best: the step with the best
+evaluation.
 """
 
 from __future__ import annotations
@@ -39,12 +41,15 @@ def convert(words: list[str]) -> int:
     from zoo.training.job import load
 
     given = dict(word.split("=", 1) for word in words if "=" in word)
-    if set(given) != {"from", "to"} or len(words) != 2:
-        raise UserError(f"convert takes from=PATH to=PATH; got {' '.join(words) or 'nothing'}")
+    adapter = given.pop("adapter", "false")
+    if set(given) != {"from", "to"} or not all("=" in word for word in words) or adapter not in ("true", "false"):
+        raise UserError(
+            f"convert takes from=PATH to=PATH and adapter=true or false; got {' '.join(words) or 'nothing'}"
+        )
     source, target = Path(given["from"]), Path(given["to"])
-    if not source.exists():
+    if not source.exists() and source.name != checkpoints.BEST:
         raise UserError(f"from={source} does not exist; name a run folder, a file of weights, or a folder with one")
-    lines = list(conversion.convert(source, target, load))
+    lines = list(conversion.convert(source, target, load, adapter == "true"))
     print("\n".join([*lines, f"{len(lines)} keys; written to {target}"]))
     return 0
 

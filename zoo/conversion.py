@@ -17,14 +17,17 @@ import numpy as np
 
 from zoo.config import RecipeConfig
 from zoo.errors import UserError
-from zoo.models import weight_files
+from zoo.models import peft, weight_files
 from zoo.models.bert import convert as bert
 from zoo.models.bert.config import BertConfig
 from zoo.models.exchange import Imported
 from zoo.models.pnasnet import convert as pnasnet
+from zoo.models.pnasnet.config import PNASNetConfig
 from zoo.models.resnet import convert as resnet
+from zoo.models.resnet.config import ResNetConfig
 from zoo.models.t5 import convert as t5
 from zoo.models.t5.config import T5Config
+from zoo.training import adapters
 from zoo.training.checkpoints import Checkpoints, locate
 from zoo.typed import typed
 
@@ -86,13 +89,16 @@ def is_foreign(path: Path) -> bool:
     return path.suffix in weight_files.SUFFIXES or path.name.endswith(".index.json")
 
 
-def convert(source: Path, target: Path, load: Callable[[RecipeConfig, Path], Any]) -> Iterator[str]:
+def convert(
+    source: Path, target: Path, load: Callable[[RecipeConfig, Path], Any], adapter: bool = False
+) -> Iterator[str]:
     """Converts, and yields a line for every key.
 
     Args:
         source: a run of the zoo, or weights of others.
         target: a file with one of the known endings, or a folder that is empty or not there.
         load: makes a recipe of its configuration.
+        adapter: of a run with LoRA write the products alone, as PEFT does; else they are added to their matrices.
 
     Raises:
         UserError: what the source is cannot become what the target says.
@@ -104,7 +110,11 @@ def convert(source: Path, target: Path, load: Callable[[RecipeConfig, Path], Any
         )
     if is_file and target.exists():
         raise UserError(f"to={target} is there already; name another file")
-    if not is_foreign(source):
+    if adapter and (is_foreign(source) or is_file):
+        raise UserError(f"adapter=true turns a run with LoRA into a folder; got from={source} to={target}")
+    if adapter:
+        yield from _adapter(source, target, load)
+    elif not is_foreign(source):
         yield from _from_run(source, target, is_file, load)
     elif is_file:
         arrays = weight_files.read(source)
@@ -128,13 +138,28 @@ def _from_run(source: Path, target: Path, is_file: bool, load: Callable[[RecipeC
             )
         weight_files.write(target / "model.safetensors", arrays)
         (target / "config.json").write_text(json.dumps(family.config_to(config), indent=2) + "\n")
-        _copy_companions(source if source.is_dir() else source.parent, target)
+        _copy_companions(checkpoints.directory.parent, target)
     yield from (f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
+
+
+def _adapter(source: Path, target: Path, load: Callable[[RecipeConfig, Path], Any]) -> Iterator[str]:
+    checkpoints, step = locate(source, "from")
+    meta = checkpoints.meta(step)
+    if "lora" not in meta:
+        raise UserError(f"from={source} was trained without LoRA; leave out adapter=true to write all of it")
+    _, config = _model_of(meta, load)
+    name = meta["family"]
+    table, task = (t5.names(config.gated), "SEQ_2_SEQ_LM") if name == "t5" else (bert.names(), bert.TASKS[config.head])
+    params = learned(checkpoints, step, apart=True)["params"]
+    arrays, described = peft.adapter(params, table, meta["lora"], task, ("classifier", "spans"))
+    weight_files.write(target / "adapter_model.safetensors", arrays)
+    (target / "adapter_config.json").write_text(json.dumps(described, indent=2) + "\n")
+    yield from (f"{key} {array.dtype}{list(array.shape)}" for key, array in arrays.items())
 
 
 def _model_of(meta: Mapping[str, Any], load: Callable[[RecipeConfig, Path], Any]) -> tuple[Family, Any]:
     if "model" in meta:
-        kinds: dict[str, type] = {"bert": BertConfig, "t5": T5Config}
+        kinds: dict[str, type] = {"bert": BertConfig, "t5": T5Config, "resnet": ResNetConfig, "pnasnet": PNASNetConfig}
         return FAMILIES[meta["family"]], typed(kinds[meta["family"]], meta["model"], "model")
     recipe = load(typed(RecipeConfig, meta["recipe"], "recipe"), Path("."))
     name = getattr(recipe, "family", None)
@@ -143,8 +168,11 @@ def _model_of(meta: Mapping[str, Any], load: Callable[[RecipeConfig, Path], Any]
     return FAMILIES[name], recipe.model_config
 
 
-def learned(checkpoints: Checkpoints, step: int) -> dict[str, Any]:
-    """The parameters and statistics of a checkpoint, as NumPy arrays on the host."""
+def learned(checkpoints: Checkpoints, step: int, apart: bool = False) -> dict[str, Any]:
+    """The parameters and statistics of a checkpoint, as NumPy arrays on the host.
+
+    Products of LoRA are added to their matrices, or with `apart` stay what they are.
+    """
     wanted: dict[str, Any] = {}
     for name, record in checkpoints.records(step).items():
         kind, *rest = name.split(".")
@@ -154,7 +182,10 @@ def learned(checkpoints: Checkpoints, step: int) -> dict[str, Any]:
         for part in rest[:-1]:
             tree = tree.setdefault(part, {})
         tree[rest[-1]] = np.zeros(record.shape, record.dtype)
-    return checkpoints.restore(step, wanted, partial=True)[0]
+    found, meta = checkpoints.restore(step, wanted, partial=True)
+    if "lora" in meta and not apart:
+        found["params"] = adapters.merged(found["params"], meta["lora"]["alpha"])
+    return found
 
 
 def variables_from(place: Path, family: str, config: Any) -> dict[str, Any]:

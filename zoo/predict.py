@@ -1,7 +1,7 @@
 """`python -m zoo.predict recipe=NAME init_from=MODEL input=FILE output=FILE`: what a trained model says of records.
 
-input is JSON lines, CSV, TSV or Parquet, output JSON lines. task= chooses where a model can do several things; batch= is the number
-of records at a time. The same command goes on where it stopped.
+input is JSON lines, CSV, TSV or Parquet (for images also a folder), output JSON lines. task= chooses where a model can do several
+things; batch= is the number of records at a time. The same command goes on where it stopped.
 
 For potentials input names folders or files of frames, separated by commas, and output a folder; model= names .dp or .yaml files in
 place of the one in run_dir (several give their deviation), and most= limits the frames of each system.
@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
 
 from zoo.config import GROUPS, Config, compose, quoted
 from zoo.data.corpus import records
+from zoo.data.image_folder import SUFFIXES
 from zoo.errors import DONE, UserError, exit_code
-from zoo.prediction import run
+from zoo.prediction import Record, run
 from zoo.training.job import load
 
 BATCH = 32
@@ -60,9 +62,21 @@ def main(argv: list[str]) -> int:
     if not batch.isdigit() or int(batch) < 1:
         raise UserError(f"batch={batch}; it must be a whole number of at least 1")
     predict = recipe.predictor(config.init_from, own.get("task"), int(batch), jax.random.key(config.seed))
-    done = run(records(Path(own["input"]), ()), predict, Path(own["output"]), int(batch), print)
+    done = run(inputs(Path(own["input"])), predict, Path(own["output"]), int(batch), print)
     print(f"finished: {done} records in {own['output']}")
     return DONE
+
+
+def inputs(place: Path) -> Iterable[Record]:
+    """The records of a file, or one {"image": FILE} for every picture below a folder."""
+    if not place.is_dir():
+        return records(place, ())
+    found = [{"image": str(path)} for path in sorted(place.rglob("*")) if path.suffix.lower() in SUFFIXES]
+    if not found:
+        raise UserError(
+            f"input={place} has no pictures ({', '.join(SUFFIXES)}); name a file of records, or another folder"
+        )
+    return found
 
 
 def own_words(argv: list[str]) -> tuple[dict[str, str], list[str]]:

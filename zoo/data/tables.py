@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,17 +21,14 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class TableConfig:
-    """Which table, and what its columns mean.
+class TableFiles:
+    """Which table, and how its rows become batches.
 
     Attributes:
         global_batch: examples per step, over all devices.
-        length: tokens of an example; longer texts are cut.
+        length: tokens of an example.
         train, test: files (.jsonl, .csv, .tsv, .parquet, plain or .gz), in data_dir unless they begin with "/"; without
             `test`, every tenth row of `train` tests.
-        text, pair, label: columns: the text, a second text (null: none) and the label.
-        kind: "classes" (one of several labels), "several" (any of several labels, as a list or with | between them) or
-            "regression" (a number).
         labels: names of the labels in the order of their numbers; null: those of the training file, sorted.
         vocabulary: vocab.txt, or the folder with it; null: beside the weights of init_from, else in data_dir.
         lowercase: texts are made lower-case and lose their accents.
@@ -41,10 +39,6 @@ class TableConfig:
     length: int
     train: str = "train.csv"
     test: str | None = None
-    text: str = "text"
-    pair: str | None = None
-    label: str = "label"
-    kind: Literal["classes", "several", "regression"] = "classes"
     labels: tuple[str, ...] | None = None
     vocabulary: str | None = None
     lowercase: bool = True
@@ -53,10 +47,29 @@ class TableConfig:
     def __post_init__(self) -> None:
         if self.global_batch < 1 or self.length < 4:
             raise ValueError(f"global_batch={self.global_batch}, length={self.length}; at least 1 and 4")
-        if self.kind not in KINDS:
-            raise ValueError(f"kind={self.kind!r}; allowed are {', '.join(KINDS)}")
         if self.labels is not None:
             object.__setattr__(self, "labels", tuple(self.labels))
+
+
+@dataclasses.dataclass(frozen=True)
+class TableConfig(TableFiles):
+    """A table of labelled texts; longer texts are cut.
+
+    Attributes:
+        text, pair, label: columns: the text, a second text (null: none) and the label.
+        kind: "classes" (one of several labels), "several" (any of several labels, as a list or with | between them) or
+            "regression" (a number).
+    """
+
+    text: str = "text"
+    pair: str | None = None
+    label: str = "label"
+    kind: Literal["classes", "several", "regression"] = "classes"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind not in KINDS:
+            raise ValueError(f"kind={self.kind!r}; allowed are {', '.join(KINDS)}")
 
 
 Row = dict[str, Any]
@@ -85,22 +98,45 @@ def open_table(config: TableConfig, data_dir: Path, rehearsal: bool) -> Table:
         UserError: a file or a column is missing, a file is empty, or a label is not one of those allowed.
     """
     place = data_dir / config.train
-    if rehearsal and not place.exists():
+    if rehearsal and is_missing(config, data_dir):
         return _stand_in(config, place)
-    columns = (config.text, *([config.pair] if config.pair else []), config.label)
-    train = tuple(records(place, columns))
-    if config.test is not None:
-        test = tuple(records(data_dir / config.test, columns))
-    else:
-        test, train = train[::10], tuple(row for number, row in enumerate(train) if number % 10)
-        if not train:
-            raise UserError(f"{place} has {len(test)} row; give more, so that some train and some test")
+    train, test = split_rows(config, data_dir, (config.text, *([config.pair] if config.pair else []), config.label))
     labels = config.labels or _labels(config, train)
     for row in (*train, *test):
         check_label(config, labels, row, place)
-    return Table(
-        train, test, labels, f"data: {len(train):,} rows to train on and {len(test):,} to test on from {place}"
-    )
+    return Table(train, test, labels, announced(train, test, place))
+
+
+def split_rows(config: TableFiles, data_dir: Path, columns: tuple[str, ...]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """The rows to train on and those to test on; each has the columns.
+
+    Raises:
+        UserError: a file or a column is missing, or a file has too few rows.
+    """
+    place = data_dir / config.train
+    train = tuple(records(place, columns))
+    if config.test is not None:
+        return train, tuple(records(data_dir / config.test, columns))
+    test, train = train[::10], tuple(row for number, row in enumerate(train) if number % 10)
+    if not train:
+        raise UserError(f"{place} has {len(test)} row; give more, so that some train and some test")
+    return train, test
+
+
+def announced(train: Sequence[Row], test: Sequence[Row], place: Path) -> str:
+    """What the user reads about a table."""
+    return f"data: {len(train):,} rows to train on and {len(test):,} to test on from {place}"
+
+
+def is_missing(config: TableFiles, data_dir: Path) -> bool:
+    """Whether there is nothing to train on, so that a rehearsal needs something else."""
+    return not (data_dir / config.train).exists()
+
+
+def paragraphs(split: str, most: int = 200) -> list[str]:
+    """Paragraphs of Python's documentation, which stand in for a table in a rehearsal."""
+    found = (line for document in pydoc.documents(split) for line in document.split("\n") if len(line) > 40)
+    return list(itertools.islice(found, most))
 
 
 def _labels(config: TableConfig, rows: Sequence[Row]) -> tuple[str, ...]:
@@ -137,11 +173,10 @@ def _stand_in(config: TableConfig, place: Path) -> Table:
     names = config.labels or ("no", "yes")
     rows: dict[str, tuple[Row, ...]] = {}
     for split in ("train", "test"):
-        paragraphs = [line for document in pydoc.documents(split) for line in document.split("\n") if len(line) > 40]
         rows[split] = tuple(
             {config.text: text, config.label: 1.0 if config.kind == "regression" else names["class" in text]}
             | ({config.pair: text} if config.pair else {})
-            for text in paragraphs[:200]
+            for text in paragraphs(split)
         )
     said = (
         f"data: no {place}, so this rehearsal runs on paragraphs of Python's documentation (do they speak of a class?)"
@@ -191,7 +226,8 @@ class RowBatches:
     def batches(
         self, split: str, seed: int, start_step: int, global_batch: int, readers: int, slice_of: tuple[int, int]
     ) -> Iterator[Arrays]:
-        """Batches from `start_step` on; "train" never ends, "test" ends when all was seen once, with "weight" [b]."""
+        """Batches from `start_step` on; "train" never ends, "test" ends when all was seen once, with "weight" [b]
+        and, from 0 on, the "number" [b] of each row."""
         arrays = self._splits[split]
         total = len(next(iter(arrays.values())))
         index, count = slice_of
@@ -206,7 +242,7 @@ class RowBatches:
             def read(step: int) -> Arrays:
                 chosen = np.arange(step * global_batch, (step + 1) * global_batch)[part]
                 found = {name: array[np.minimum(chosen, total - 1)] for name, array in arrays.items()}
-                return {**found, "weight": (chosen < total).astype(np.float32)}
+                return {**found, "weight": (chosen < total).astype(np.float32), "number": chosen.astype(np.int32)}
 
             source = grain.MapDataset.range(-(-total // global_batch)).map(read)
         options = grain.ReadOptions(num_threads=readers, prefetch_buffer_size=2 * readers)

@@ -16,7 +16,7 @@ Model = TypeVar("Model")
 
 def facts_of(place: Path | None) -> dict[str, Any]:
     """What the recipe of a run remembered with its checkpoints; empty for anything else."""
-    if place is None or not place.is_dir() or (place / "config.json").is_file():
+    if place is None or place.is_file() or (place / "config.json").is_file():
         return {}
     try:
         checkpoints, step = locate(place)

@@ -29,6 +29,9 @@ from zoo.errors import MENDABLE, UserError
 from zoo.training import agreement, arrays, leaves, manifest, step_folders
 from zoo.training.leaves import Leaf
 
+BEST = "best"
+"""RUN/best names the checkpoint of a run with the best evaluation; it is no folder."""
+
 VERSIONED = ("flowaware-zoo", "jax", "jaxlib", "numpy", "orbax-checkpoint", "tensorstore")
 
 
@@ -210,7 +213,7 @@ class Checkpoints:
 
 
 def locate(path: Path, option: str = "") -> tuple[Checkpoints, int]:
-    """The checkpoint that a path means: a step's folder, or the newest step of a checkpoints folder or run folder.
+    """The checkpoint that a path means: a step's folder, the newest step of a checkpoints folder or run folder, or RUN/best.
 
     Args:
         path: what the user named.
@@ -222,6 +225,8 @@ def locate(path: Path, option: str = "") -> tuple[Checkpoints, int]:
     path = Path(path)
     if step_folders.is_complete(path):
         return Checkpoints(path.parent), int(path.name)
+    if path.name == BEST and not path.exists():
+        return _best(path.parent, option)
     for directory in (path, path / "checkpoints"):
         checkpoints = Checkpoints(directory)
         step = checkpoints.latest()
@@ -230,6 +235,16 @@ def locate(path: Path, option: str = "") -> tuple[Checkpoints, int]:
     found = "does not exist" if not path.exists() else "is a file" if path.is_file() else "holds no complete checkpoint"
     named = f"{option}={path}" if option else str(path)
     raise UserError(f"{named} {found}; name a run folder, its checkpoints folder, or the folder of one step in there")
+
+
+def _best(run: Path, option: str) -> tuple[Checkpoints, int]:
+    """The checkpoint of a run with the highest score of those that were evaluated."""
+    checkpoints, _ = locate(run, option)
+    scores = {step: checkpoints.meta(step).get("score") for step in checkpoints.steps()}
+    judged = {step: score for step, score in scores.items() if score is not None}
+    if not judged:
+        raise UserError(f"no checkpoint of {run} was evaluated, so none is the best; name the folder of one step")
+    return checkpoints, max(judged, key=lambda step: (judged[step], step))
 
 
 def versions() -> dict[str, str]:

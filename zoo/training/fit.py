@@ -8,9 +8,10 @@ from typing import Any
 from zoo.errors import Stopped, UserError
 from zoo.training import loop, state
 from zoo.training.batches import globally, rows_of_process
-from zoo.training.checkpoints import Checkpoints
+from zoo.training.checkpoints import BEST, Checkpoints
 from zoo.training.evaluation import evaluator
 from zoo.training.job import KEPT_CHECKPOINTS, Job, rows_of
+from zoo.training.judge import Judge, score
 from zoo.training.metrics import Journal
 from zoo.training.origin import record
 from zoo.training.program import Program
@@ -39,7 +40,10 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
     rows = rows_of_process(batch_shardings, program.task.args[1])
     initial = begin(job, program)
     make_room(job)
-    checkpoints = Checkpoints(folder.checkpoints, keep=KEPT_CHECKPOINTS)
+    for name, content in getattr(job.recipe, "companions", dict)().items():
+        folder.write(name, content)
+    checkpoints = Checkpoints(folder.checkpoints, keep=KEPT_CHECKPOINTS, best=score)
+    judge = Judge.of(getattr(job.recipe, "training", None), job.origin.meta)
     facts: dict[str, Any] = getattr(job.recipe, "facts", dict)()  # what a recipe wants remembered with its weights
     meta = {**facts, **record(config), "plan_hash": program.plan.hash, "global_batch": examples, "level": job.level}
     local = job.recipe.batches("train", config.seed, start, examples, (rows.index, rows.count))
@@ -47,8 +51,10 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
     deeds = loop.Deeds(
         step=program.compiled,
         evaluate=evaluator(job.recipe, batch_shardings, examples, rows, most),
-        save=lambda step, value: checkpoints.save(step, value, meta | {"cursor": step}),
+        save=lambda step, value: checkpoints.save(step, value, meta | {"cursor": step} | judge.meta()),
         stopping=agreement(stopped, program.step.mesh),
+        improved=judge.improved,
+        enough=lambda: judge.is_enough,
     )
     periods = loop.Periods(job.steps, config.eval_every, config.checkpoint_every, examples)
     said = {"level": job.level, "global_batch": examples}
@@ -70,7 +76,11 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
         whole = state.gathered(final)
         if folder.writes:
             job.say(job.recipe.export(whole, folder.path))
-    job.say(f"finished {job.steps} steps; the last checkpoint is {folder.checkpoints / str(last)}")
+    if last < job.steps:
+        job.say(f"ended early: {judge.metric} was no better than {judge.best:.4g} for {judge.waited} evaluations")
+    if judge.best is not None and judge.best_step != last:
+        job.say(f"the best {judge.metric}, {judge.best:.4g}, is of step {judge.best_step}: {folder.path / BEST}")
+    job.say(f"finished {last} steps; the last checkpoint is {folder.checkpoints / str(last)}")
 
 
 def begin(job: Job, program: Program) -> Any:

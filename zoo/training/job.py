@@ -80,6 +80,8 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
     rehearses = level == "emulated"
     steps = config.steps or (config.recipe.rehearsal.steps if rehearses else recipe.training.steps)
     say = (lambda line: print(line, flush=True)) if first else (lambda line: None)
+    if start.meta.get("ended_early") and config.steps is None:
+        steps = start.step
     if start.step < steps:
         saved = min(KEPT_CHECKPOINTS + 1, -(-(steps - start.step) // config.checkpoint_every))
         check_place(config.run_dir, saved * num_bytes(task.args[0]))

@@ -55,18 +55,22 @@ class Deeds:
         evaluate: the state -> figures of the test split; None where nothing is evaluated.
         save: starts to save `(step, state)`.
         stopping: called once a step, before the next begins: whether to end here. All processes get the same answer.
+        improved: takes the figures of an evaluation: whether its state is to be saved as the best so far.
+        enough: asked after an evaluation: whether the training ends early.
     """
 
     step: Callable[[State, Any], tuple[State, Mapping[str, jax.Array]]]
     evaluate: Callable[[State], Mapping[str, float]] | None
     save: Callable[[int, State], None]
     stopping: Callable[[], bool]
+    improved: Callable[[int, Mapping[str, float]], bool] = lambda step, figures: False
+    enough: Callable[[], bool] = lambda: False
 
 
 def run(
     state: State, start: int, batches: Iterator[Any], deeds: Deeds, periods: Periods, journal: Journal
 ) -> tuple[State, Ending, int]:
-    """Trains from step `start` to the end, or until told to stop; in both cases the last state is saved.
+    """Trains from step `start` to the end, or until told to stop, or until it is enough; the last state is saved.
 
     The metrics of a step are fetched while the next one runs, so the host never holds the devices up. Where evaluation
     or a checkpoint wants the state, they are fetched first: nothing is saved after a loss that is not finite.
@@ -90,12 +94,18 @@ def run(
         saves = last or stop or number % periods.checkpoint_every == 0
         if evaluates or saves:
             report.now()
-        if saves:
-            deeds.save(number, state)
+        enough = False
         if evaluates and deeds.evaluate is not None and not stop:
-            journal.evaluation(number, "test", deeds.evaluate(state))
+            figures = deeds.evaluate(state)
+            journal.evaluation(number, "test", figures)
+            saves = deeds.improved(number, figures) or saves
+            enough = deeds.enough()
+        if saves or enough:
+            deeds.save(number, state)
         if stop and not last:
             return state, Ending.STOPPED, number
+        if enough:
+            return state, Ending.FINISHED, number
         if evaluates or saves:
             report.restart_clock()
     report.now()

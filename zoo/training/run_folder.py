@@ -58,15 +58,15 @@ class RunFolder:
                 raise UserError(f"run_dir={self.path} is in use by another run; wait for it or give another run_dir")
             yield
 
-    def write(self, name: str, content: str | Mapping[str, Any]) -> None:
-        """Writes one text or JSON file; a reader sees the old content or the new one, never a part.
+    def write(self, name: str, content: str | bytes | Mapping[str, Any]) -> None:
+        """Writes one file of text, bytes or JSON; a reader sees the old content or the new one, never a part.
 
         Raises:
             UserError: the file system refuses it.
         """
         if not self.writes:
             return
-        text = content if isinstance(content, str) else json.dumps(content, indent=1) + "\n"
+        text = content if isinstance(content, str | bytes) else json.dumps(content, indent=1) + "\n"
         target = self.path / name
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -98,12 +98,12 @@ class RunFolder:
         return place
 
 
-def replace(target: Path, text: str) -> None:
-    """Puts `text` into `target` in one move, by way of a file beside it."""
+def replace(target: Path, content: str | bytes) -> None:
+    """Puts `content` into `target` in one move, by way of a file beside it."""
     descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(draft, 0o644)

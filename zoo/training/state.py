@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
 
+from zoo.config import plain
 from zoo.conversion import FAMILIES, is_foreign
+from zoo.conversion import learned as learned_of
 from zoo.models import weight_files
 from zoo.models.exchange import flat
+from zoo.training.adapters import PART
 from zoo.training.checkpoints import Checkpoints, locate
 
 LEARNED = ("params", "batch_stats", "statistics")
@@ -86,22 +89,29 @@ def begun_from(
             say(f"{name} starts anew: {shapes}")
         return replaced(born(recipe, seed, shardings), found.params, shardings)
     source, step = locate(folder)
-    anew = renewed_heads(source, step, recipe, state["params"]) if heads else {}
-    for name, reason in anew.items():
-        say(f"{name} starts anew: {reason}")
-    kept = lambda tree: {name: part for name, part in tree.items() if name not in anew}
+    anew = renewed_heads(source, step, recipe, state["params"], (*heads, PART))
+    for name in (one for one in heads if one in anew):
+        say(f"{name} starts anew: {anew[name]}")
+    kept = lambda tree: {name: part for name, part in tree.items() if name not in anew} if anew else tree
+    before, own = source.meta(step).get("lora"), getattr(getattr(recipe, "training", None), "lora", None)
+    if before is not None and (own is None or plain(own) != before):
+        # What an earlier LoRA learned goes into the matrices; this training has none, or another.
+        values = {"params": kept(learned_of(source, step)["params"])}
+        return replaced(born(recipe, seed, shardings), values, shardings)
     wanted = {name: placed(kept(state[name]), kept(shardings[name])) for name in LEARNED if name in state}
     learned, _ = source.restore(step, wanted, partial=True)
     begun = born(recipe, seed, shardings)
-    return {**begun, **learned, "params": {**begun["params"], **learned["params"]}}
+    return {**begun, **learned} | ({"params": {**begun["params"], **learned["params"]}} if anew else {})
 
 
-def renewed_heads(source: Checkpoints, step: int, recipe: Any, params: Mapping[str, Any]) -> dict[str, str]:
+def renewed_heads(
+    source: Checkpoints, step: int, recipe: Any, params: Mapping[str, Any], heads: Sequence[str]
+) -> dict[str, str]:
     """Which heads of the recipe cannot come from a checkpoint, and why."""
     records = source.records(step)
     labels = source.meta(step).get("labels")
     found = {}
-    for head in (name for name in recipe.heads if name in params):
+    for head in (name for name in heads if name in params):
         shapes = {f"params.{head}.{path.replace('/', '.')}": leaf.shape for path, leaf in flat(params[head]).items()}
         lost = [name for name in shapes if name not in records]
         other = [

@@ -16,17 +16,25 @@ Metrics = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """How long.
+    """How long, and which checkpoint is the best.
 
     Attributes:
         steps: length of the whole training, which the learning-rate schedule spans, also when a run stops earlier.
+        best: the figure of the test split by which a checkpoint is the best, which is then kept; null: none is.
+        patience: end after so many evaluations in a row that were no better; null: go on to the last step.
     """
 
     steps: int
+    best: str | None = None
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"steps={self.steps}; it must be at least 1")
+        if self.patience is not None and (self.patience < 1 or self.best is None):
+            raise ValueError(
+                f"patience={self.patience}, best={self.best}; patience is at least 1, and best names the figure that counts"
+            )
 
 
 def initial(params: Any, optimizer: optax.GradientTransformation, rng: jax.Array) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -12,9 +13,12 @@ import pytest
 from zoo.checkpoint import main
 from zoo.errors import UserError
 from zoo.models import weight_files
+from zoo.models.bert.config import BertConfig
+from zoo.models.bert.model import abstract_params as bert_params
 from zoo.models.t5.config import T5Config
 from zoo.models.t5.convert import config_to, to_hugging_face
 from zoo.models.t5.model import abstract_params
+from zoo.training.checkpoints import Checkpoints, locate
 
 TINY = T5Config(11, 8, 2, 2, 3, 12, num_decoder_layers=2)
 
@@ -63,3 +67,41 @@ def test_what_cannot_be_converted_is_said(folder: Path, tmp_path: Path) -> None:
     weight_files.write(tmp_path / "other" / "model.safetensors", {"a": np.zeros(1, np.float32)})
     with pytest.raises(UserError, match="of no model that is known here"):
         main(["convert", f"from={tmp_path / 'other'}", f"to={tmp_path / 'new'}"])
+
+
+def test_products_of_lora_are_added_or_written_as_peft_does(tmp_path: Path) -> None:
+    config = BertConfig(7, 4, 2, 2, 6, head="classification", num_labels=3, max_positions=5)
+    rng = np.random.default_rng(0)
+    draw = lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype)
+    base = jax.tree.map(draw, bert_params(config))
+    products = {"a": np.ones((2, 4, 3), np.float32), "b": rng.normal(size=(2, 3, 4)).astype(np.float32)}
+    params = {**base, "lora": {"encoder": {"layers": {"query": products}}}}
+    lora = {"rank": 3, "alpha": 6.0, "targets": ["query"]}
+    meta = {
+        "family": "bert",
+        "model": dataclasses.asdict(config),
+        "lora": lora,
+        "level": "cluster",
+        "recipe": {},
+        "seed": 0,
+    }
+    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
+    for step, score in ((1, 0.5), (2, 0.25)):
+        checkpoints.save(step, {"params": params}, {**meta, "score": score})
+        checkpoints.wait()
+    assert locate(tmp_path / "run" / "best")[1] == 1 and locate(tmp_path / "run")[1] == 2
+    assert main(["convert", f"from={tmp_path / 'run' / 'best'}", f"to={tmp_path / 'whole.npz'}"]) == 0
+    assert main(["convert", f"from={tmp_path / 'run'}", f"to={tmp_path / 'adapter'}", "adapter=true"]) == 0
+    whole = weight_files.read(tmp_path / "whole.npz")
+    parts = weight_files.read(tmp_path / "adapter" / "adapter_model.safetensors")
+    layer = "bert.encoder.layer.1.attention.self.query"
+    a, b = (parts[f"base_model.model.{layer}.lora_{which}.weight"] for which in "AB")
+    assert a.shape == (3, 4) and b.shape == (4, 3)
+    kernel = base["encoder"]["layers"]["query"]["kernel"][1].T
+    np.testing.assert_allclose(whole[f"{layer}.weight"], kernel + 2.0 * b @ a, rtol=1e-5)
+    np.testing.assert_array_equal(parts["base_model.model.classifier.weight"], base["classifier"]["kernel"].T)
+    described = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (described["r"], described["lora_alpha"], described["task_type"]) == (3, 6.0, "SEQ_CLS")
+    assert layer in described["target_modules"] and described["modules_to_save"] == ["classifier"]
+    with pytest.raises(UserError, match="adapter=true turns a run with LoRA into a folder"):
+        main(["convert", f"from={tmp_path / 'run'}", f"to={tmp_path / 'x.npz'}", "adapter=true"])

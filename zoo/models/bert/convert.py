@@ -21,6 +21,8 @@ ARCHITECTURES = {
     "tokens": "BertForTokenClassification",
     "answers": "BertForQuestionAnswering",
 }
+# What PEFT calls the things that these heads do.
+TASKS = {"classification": "SEQ_CLS", "tokens": "TOKEN_CLS", "answers": "QUESTION_ANS"}
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
 IGNORED = {
     r"(bert\.)?embeddings\.position_ids": "positions are counted",

@@ -1,4 +1,4 @@
-"""What a BERT says of texts: words for masks, embeddings, labels."""
+"""What a BERT says of texts: words for masks, embeddings, labels of texts or words, answers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from zoo.data import questions, tags
+from zoo.data.questions import QuestionsConfig
 from zoo.data.tables import TableConfig, encoded
+from zoo.data.tags import TagsConfig
 from zoo.data.vocabulary import WordPiece
 from zoo.errors import UserError
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.model import Bert, mean_pooled
 from zoo.prediction import Predictor, Record, text_of
 
+INPUTS = ("ids", "types", "mask")
 MASK = "[MASK]"
 TOP = 5
 
@@ -119,13 +123,60 @@ def _named(values: np.ndarray, kind: str, labels: Sequence[str]) -> Record:
 def applied(function: Callable[..., Any], inputs: Mapping[str, np.ndarray], batch: int) -> list[np.ndarray]:
     """The results for some rows, computed with rows that fill up to `batch`, so that one shape is compiled."""
     count = len(inputs["ids"])
-    filled = [
-        np.concatenate([inputs[name], np.repeat(inputs[name][-1:], batch - count, axis=0)])
-        for name in ("ids", "types", "mask")
-    ]
+    filled = [np.concatenate([inputs[name], np.repeat(inputs[name][-1:], batch - count, axis=0)]) for name in INPUTS]
     return [np.asarray(jnp.asarray(result))[:count] for result in function(*filled)]
 
 
 def as_encoder(config: BertConfig) -> BertConfig:
     """The same without a head of its own."""
     return dataclasses.replace(config, head="encoder")
+
+
+def tagger(
+    config: BertConfig, params: Any, vocabulary: WordPiece, table: TagsConfig, labels: Sequence[str], batch: int
+) -> Predictor:
+    """{"labels": one for each word}; the words may also be a text, which is cut at its spaces."""
+    run = _heads(config, params)
+
+    def predict(some: Sequence[Record]) -> list[Record]:
+        rows = []
+        for record in some:
+            if table.words not in record and not isinstance(record.get("text"), str):
+                raise UserError(f"no {table.words} or text; the record has {', '.join(record) or 'nothing'}")
+            rows.append({table.words: record.get(table.words, record.get("text"))})
+        chunks = tags.chunks(table, vocabulary, rows, ())
+        logits = in_batches(lambda *inputs: (run(*inputs),), tags.arrays(table, vocabulary, chunks), batch)
+        said = [row[tags.firsts(chunk)].argmax(axis=-1) for chunk, row in zip(chunks, logits, strict=True)]
+        named = [[labels[int(one)] for one in numbers] for numbers in said]
+        return [{"labels": row} for row in tags.by_row(chunks, named, len(rows))]
+
+    return predict
+
+
+def answerer(config: BertConfig, params: Any, vocabulary: WordPiece, table: QuestionsConfig, batch: int) -> Predictor:
+    """{"answer", "start": its first character in the context, "score"}."""
+    run = _heads(config, params)
+
+    def predict(some: Sequence[Record]) -> list[Record]:
+        rows = [{column: text_of(one, column) for column in (table.question, table.context)} for one in some]
+        windows = questions.windows(table, vocabulary, rows, answered=False)
+        spans = in_batches(lambda *inputs: (run(*inputs),), questions.arrays(table, vocabulary, windows), batch)
+        return questions.best_answers(table, windows, spans, [row[table.context] for row in rows])
+
+    return predict
+
+
+def _heads(config: BertConfig, params: Any) -> Callable[..., jax.Array]:
+    """A compiled function from the inputs to what the head gives."""
+    name = "spans" if config.head == "answers" else "labels"
+    run = jax.jit(lambda params, *inputs: Bert(config).apply({"params": params}, *inputs)[name])
+    return lambda *inputs: run(params, *inputs)
+
+
+def in_batches(function: Callable[..., Any], inputs: Mapping[str, np.ndarray], batch: int) -> np.ndarray:
+    """The first result for any number of rows, `batch` at a time."""
+    parts = [
+        applied(function, {name: array[begin : begin + batch] for name, array in inputs.items()}, batch)[0]
+        for begin in range(0, len(inputs["ids"]), batch)
+    ]
+    return np.concatenate(parts)

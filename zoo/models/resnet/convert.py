@@ -20,6 +20,8 @@ from zoo.models.exchange import Imported, Name, exported, flat, imported
 from zoo.models.resnet.config import ResNetConfig
 from zoo.models.resnet.model import abstract_variables
 
+# What follows from the weights; the rest of a configuration may be chosen anew.
+SIZES = ("blocks", "block_kind", "width", "expansion", "stem", "shortcut")
 IGNORED = {r".*num_batches_tracked": "it counts batches and is not used"}
 LEAVES = {"kernel": "weight", "scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
 
@@ -45,6 +47,36 @@ def torch_name(name: str) -> str:
         name = re.sub(pattern, replacement, name)
     name = STAGE.sub(lambda match: f"layer{int(match[1]) + 1}.{match[2]}.", name)
     return LAYER.sub(lambda m: f".{'conv' if m[2] == 'convolution' else 'bn'}{int(m[1]) + 1}.", name)
+
+
+def config_from(hugging_face: Mapping[str, Any], **changes: Any) -> ResNetConfig:
+    """Our configuration from Hugging Face's config.json.
+
+    Raises:
+        UserError: it is no ResNet, or of a kind that this model is not.
+    """
+    if hugging_face.get("model_type", "resnet") != "resnet":
+        raise UserError(f"config.json is of model_type={hugging_face['model_type']}, and this model is resnet")
+    kind, sizes = hugging_face.get("layer_type", "bottleneck"), list(hugging_face["hidden_sizes"])
+    width = sizes[0] // (4 if kind == "bottleneck" else 1)
+    expected = {
+        "embedding_size": width,
+        "hidden_act": "relu",
+        "downsample_in_first_stage": False,
+        "downsample_in_bottleneck": False,
+    }
+    for name, value in expected.items():
+        if hugging_face.get(name, value) != value:
+            raise UserError(f"config.json has {name}={hugging_face[name]}, and this model has {value}")
+    if sizes != [sizes[0] * 2**stage for stage in range(len(sizes))]:
+        raise UserError(f"config.json has hidden_sizes={sizes}, and in this model each is twice the one before")
+    values = {
+        "blocks": tuple(hugging_face["depths"]),
+        "block_kind": kind,
+        "width": width,
+        "num_classes": len(hugging_face.get("id2label") or {}) or 1000,
+    }
+    return ResNetConfig(**(values | changes))
 
 
 def names(variables: Mapping[str, Any]) -> tuple[Name, ...]:

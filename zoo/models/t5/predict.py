@@ -31,21 +31,29 @@ def method(task: str | None) -> Generation:
 
 
 def writer(
-    config: T5Config, how: Generation, params: Any, vocabulary: SentencePiece, length: int, batch: int, key: jax.Array
+    config: T5Config,
+    how: Generation,
+    params: Any,
+    vocabulary: SentencePiece,
+    length: int,
+    batch: int,
+    key: jax.Array,
+    source: tuple[str, str] = ("text", ""),
 ) -> Predictor:
-    """{"generated": text}; sources of more than `length` tokens are refused."""
+    """{"generated": text}; sources of more than `length` tokens are refused. `source` is its column, and what stands before it."""
+    column, prefix = source
     run = jax.jit(lambda params, source, mask, key: generate(config, how, params, source, mask, key))
     calls = iter(range(2**31))
 
     def predict(some: Sequence[Record]) -> list[Record]:
-        source = np.full((batch, length), config.pad_id, np.int32)
-        for row, ids in enumerate(vocabulary.encode([text_of(record, "text") for record in some])):
+        tokens = np.full((batch, length), config.pad_id, np.int32)
+        for row, ids in enumerate(vocabulary.encode([prefix + text_of(record, column) for record in some])):
             if len(ids) + 1 > length:
                 raise UserError(
                     f"{len(ids) + 1} tokens are more than {length}; shorten the text or set recipe.data.length"
                 )
-            source[row, : len(ids) + 1] = [*ids, config.end_id]
-        found = run(params, source, (source != config.pad_id).astype(np.int32), jax.random.fold_in(key, next(calls)))
+            tokens[row, : len(ids) + 1] = [*ids, config.end_id]
+        found = run(params, tokens, (tokens != config.pad_id).astype(np.int32), jax.random.fold_in(key, next(calls)))
         return [{"generated": vocabulary.decode(ids)} for ids in np.asarray(found)[: len(some)]]
 
     return predict

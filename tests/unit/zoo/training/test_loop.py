@@ -41,7 +41,7 @@ def test_metrics_are_fetched_one_step_late_and_the_end_is_saved_and_evaluated():
     result, events = train(3)
     assert result == (3, Ending.FINISHED, 3)
     assert [event[:2] for event in events] == [
-        ("step", 1), ("step", 2), ("report", 1), ("step", 3), ("report", 2), ("report", 3), ("save", 3), ("test", 3),
+        ("step", 1), ("step", 2), ("report", 1), ("step", 3), ("report", 2), ("report", 3), ("test", 3), ("save", 3),
     ]  # fmt: skip
 
 

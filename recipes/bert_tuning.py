@@ -1,0 +1,249 @@
+"""What the fine-tunings of BERT share: a table of one's own, the sizes and vocabulary of the weights, one step of training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flowaware_core.task import Task
+from zoo.conversion import variables_from
+from zoo.data.tables import Row, RowBatches
+from zoo.data.vocabulary import WordPiece, read_wordpiece, train_wordpiece
+from zoo.errors import UserError
+from zoo.models.bert import predict
+from zoo.models.bert.config import BertConfig
+from zoo.models.bert.convert import SIZES, config_from
+from zoo.models.bert.model import Bert, parameter_count
+from zoo.models.pretrained import facts_of, sized_as
+from zoo.prediction import Predictor
+from zoo.training import adapters
+from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
+from zoo.training.tuning import TuningConfig, tuned
+from zoo.training.updates import Metrics, State, initial, updated
+from zoo.typed import typed
+
+if TYPE_CHECKING:
+    from zoo.config import RecipeConfig
+
+Batch = dict[str, Any]
+
+
+class BertTuning:
+    """Fine-tunes a BERT with a head; a recipe says which head, what a batch holds besides the texts, and what the loss is.
+
+    A batch is {"ids", "types", "mask": int32 [B, S]} and what `targets` adds; for evaluation also "weight": float32 [B] and
+    "number": int32 [B]. The state is {"params", "opt_state", "step", "rng"}. With `init_from` the sizes are those of the weights
+    there, and so is the vocabulary.
+    """
+
+    metrics: tuple[str, ...] = ("loss", "accuracy", "learning_rate")
+    family = "bert"
+    heads = ("classifier", "pooler")
+    head: str
+    stand_in: tuple[str, ...] = ("no", "yes")  # labels of a rehearsal that has no table
+    data_class: type
+    task_name: str
+
+    def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
+        """Checks the configuration and reads which labels there are.
+
+        Raises:
+            UserError: an option is unknown or has a value that is not allowed, or the table is damaged.
+        """
+        self.name, self.data_dir = config.name, Path(data_dir)
+        self.init_from = getattr(config, "init_from", None)
+        self.data_config = typed(self.data_class, config.data, "recipe.data")
+        self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
+        self.training = typed(TuningConfig, config.training, "recipe.training")
+        model = typed(BertConfig, {**config.model, "head": self.head}, "recipe.model")
+        self._table: Any = None
+        self._batches: RowBatches | None = None
+        self.labels = self.find_labels()
+        model = sized_as(self.init_from, model, SIZES, config_from)
+        self.model_config = dataclasses.replace(model, num_labels=max(len(self.labels), 1))
+        if self.data_config.length > model.max_positions:
+            raise UserError(
+                f"recipe.data.length={self.data_config.length} is more than the model's {model.max_positions} positions; shorten it"
+            )
+        try:
+            self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
+            inner = optimizer(self.optimizer_config, self.training.steps)
+        except ValueError as error:
+            raise UserError(f"recipe.optimizer: {error}") from None
+        order = ("embeddings", *(rf"encoder\.layers\.{number}" for number in range(model.num_layers)))
+        params = jax.eval_shape(lambda: self._params(jax.random.key(0)))
+        self.optimizer = tuned(inner, self.training, params, order, self.heads[:1])
+
+    def _params(self, key: jax.Array) -> Any:
+        tokens = jnp.zeros((1, self.data_config.length), jnp.int32)
+        params = Bert(self.model_config).init(key, tokens, tokens, tokens)["params"]
+        return params if self.training.lora is None else adapters.added(params, self.training.lora, key)
+
+    def find_labels(self) -> tuple[str, ...]:
+        """The names of the labels, from the configuration, the table, or the run that this one starts from."""
+        if self.data_config.labels is not None:
+            return self.data_config.labels
+        if not (self.data_dir / self.data_config.train).exists():
+            # Those of the run that this one starts from, or of what stands in for the table in a rehearsal.
+            return tuple(facts_of(self.init_from).get("labels", self.stand_in))
+        self._table = self.open(rehearsal=False)
+        return self._table.labels
+
+    def named(self) -> Any:
+        """The section `data` with the labels that are known by now."""
+        labels = getattr(self, "labels", ())
+        return dataclasses.replace(self.data_config, labels=labels) if labels else self.data_config
+
+    def open(self, rehearsal: bool) -> Any:
+        """The table: `train`, `test` (rows), `labels`, `announcement`, `rehearsed`."""
+        raise NotImplementedError
+
+    def arrays(self, vocabulary: WordPiece, rows: tuple[Row, ...]) -> dict[str, np.ndarray]:
+        """Rows of a table as the model reads them, with their targets."""
+        raise NotImplementedError
+
+    def targets(self, global_batch: int) -> Batch:
+        """The shapes of what a batch holds besides the texts."""
+        raise NotImplementedError
+
+    def judged(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """(losses, whether right, how much each counts), all of one shape, of what the head gives for a batch."""
+        raise NotImplementedError
+
+    def texts(self, rows: tuple[Row, ...]) -> list[str]:
+        """All text of some rows, to learn a vocabulary from in a rehearsal."""
+        raise NotImplementedError
+
+    def summary(self) -> str:
+        """The model in one line, with its number of parameters."""
+        model = self.model_config
+        labels = f"labels {', '.join(self.labels[:8])}, " if self.labels else ""
+        return (
+            f"BERT: {model.num_layers} layers of {model.hidden}, {labels}texts of {self.data_config.length}, "
+            f"{parameter_count(model):,} parameters"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What is remembered with the weights."""
+        lora = self.training.lora
+        found = {"family": self.family, "model": dataclasses.asdict(self.model_config), "labels": list(self.labels)}
+        return found | ({} if lora is None else {"lora": dataclasses.asdict(lora)})
+
+    def task(self, global_batch: int | None = None) -> Task:
+        """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""
+        state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
+        batch = self.abstract_batch(global_batch or self.data_config.global_batch)
+        return Task(self.step, (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name)
+
+    def abstract_batch(self, global_batch: int) -> Batch:
+        shape = (global_batch, self.data_config.length)
+        return {name: jax.ShapeDtypeStruct(shape, np.int32) for name in predict.INPUTS} | self.targets(global_batch)
+
+    def initial_state(self, key: jax.Array) -> State:
+        """The state before the first step, from a PRNG key; pure, for jit."""
+        params_key, rng = jax.random.split(key)
+        return initial(self._params(params_key), self.optimizer, rng)
+
+    def step(self, state: State, batch: Batch) -> tuple[State, Metrics]:
+        """One step of training: the next state, and the metrics (scalars) of this batch before the update."""
+
+        def loss_of(params: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
+            losses, right, weight = self.judged(self.logits(params, batch, key), batch)
+            count = jnp.maximum(jnp.sum(weight), 1.0)
+            return jnp.sum(weight * losses) / count, {"accuracy": jnp.sum(weight * right) / count}
+
+        return updated(state, loss_of, self.optimizer, self.learning_rate)
+
+    def logits(self, params: Any, batch: Batch, key: jax.Array | None = None) -> jax.Array:
+        """What the head gives; with a key, as in training."""
+        if self.training.lora is not None:
+            params = adapters.merged(params, self.training.lora.alpha)
+        model = Bert(self.model_config, train=key is not None)
+        inputs = [batch[name] for name in predict.INPUTS]
+        found = model.apply({"params": params}, *inputs, rngs=None if key is None else {"dropout": key})
+        return found["spans" if self.head == "answers" else "labels"]
+
+    def dataset(self, rehearsal: bool = False) -> Any:
+        """Opens the table; its `announcement` is for the user to read.
+
+        Raises:
+            UserError: the table or the vocabulary is missing or damaged, or does not fit the model.
+        """
+        if self._batches is None or self._table is None:
+            table = self._table or self.open(rehearsal)
+            vocabulary = self.vocabulary(table if table.rehearsed else None)
+            parts = [self.arrays(vocabulary, rows) for rows in (table.train, table.test)]
+            self._table, self._batches = table, RowBatches(*parts)
+        return self._table
+
+    def vocabulary(self, stand_in: Any = None) -> WordPiece:
+        """The vocabulary of the weights; where there is none, one learned from the table that stands in."""
+        named = self.data_config.vocabulary
+        folder = None
+        if self.init_from is not None:
+            folder = self.init_from if self.init_from.is_dir() else self.init_from.parent
+        places = [Path(named)] if named else [place for place in (folder, self.data_dir) if place]
+        place = next((place for place in places if named or (place / "vocab.txt").is_file()), None)
+        if place is not None:
+            found = read_wordpiece(place, self.data_config.lowercase)
+        elif stand_in is not None:
+            found = train_wordpiece(self.texts(stand_in.train), min(8000, self.model_config.vocabulary_size))
+        else:
+            raise UserError(
+                f"no vocab.txt beside init_from or in data_dir={self.data_dir}; name the vocabulary of the weights with "
+                "recipe.data.vocabulary=FILE"
+            )
+        if found.size > self.model_config.vocabulary_size:
+            raise UserError(
+                f"the vocabulary {place} has {found.size} tokens and the model {self.model_config.vocabulary_size}; "
+                "take the vocabulary that belongs to the weights"
+            )
+        return found
+
+    def companions(self) -> dict[str, str]:
+        """Files to keep beside the checkpoints, by name: whoever uses the weights needs the vocabulary."""
+        return {"vocab.txt": "\n".join(self.vocabulary(self._table).words) + "\n"}
+
+    def batches(
+        self, split: str, seed: int, start_step: int, global_batch: int, slice_of: tuple[int, int] = (0, 1)
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Batches of a split from `start_step` on; "train" never ends, "test" ends when all was seen once."""
+        self._batches or self.dataset()
+        assert self._batches is not None
+        return self._batches.batches(split, seed, start_step, global_batch, self.data_config.readers, slice_of)
+
+    def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
+        """Records with the columns of the table to what the head says of them, or texts to embeddings (task=embed).
+
+        Raises:
+            UserError: the task is another, or the weights do not fit.
+        """
+        del key
+        if task not in (None, self.task_name, "embed"):
+            raise UserError(f"task={task}; this recipe knows {self.task_name} and embed")
+        vocabulary, length = self.vocabulary(), self.data_config.length
+        if task == "embed":
+            config = predict.as_encoder(self.model_config)
+            params = variables_from(place, self.family, config)["params"]
+            return predict.embedder(config, params, vocabulary, length, batch)
+        params = variables_from(place, self.family, self.model_config)["params"]
+        head = self.heads[0]
+        if head not in params:
+            raise UserError(f"init_from={place} has no head for this ({head}); fine-tune it first, and name the run")
+        outputs = len(params[head]["bias"])
+        if self.labels and outputs != len(self.labels):
+            raise UserError(
+                f"init_from={place} knows {outputs} labels, and there are {', '.join(self.labels)}; "
+                "name them in order with recipe.data.labels=[...]"
+            )
+        return self.says(params, vocabulary, batch)
+
+    def says(self, params: Any, vocabulary: WordPiece, batch: int) -> Predictor:
+        """The predictor of the head, for parameters that fit."""
+        raise NotImplementedError
