@@ -22,7 +22,8 @@ BYTES_TOLERANCE = 0.10
 BYTES_FLOOR = 64 * 1024
 STRAY_SHARE = 0.01
 MEMORY_TOLERANCE = 0.15
-MEMORY_FLOOR = 2**23  # less than a thousandth of the smallest card: layouts and scratch of a tiny program, not what decides a plan
+# Less than a thousandth of the smallest card: layouts and scratch of a tiny program, not what decides a plan.
+MEMORY_FLOOR = 2**23
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,11 +24,12 @@ ARROWS = {
 ENGINE_FOUNDATION = {"jax", "jaxlib", "numpy", "scipy", "highspy", "numba"}
 
 # Inside the engine every arrow points down: what a room may import beside itself and the leaves.
-LEAVES = {"task", "plan", "versions"}
+LEAVES = {"task", "plan", "versions", "garbage"}
 ROOMS = {
     "task": set(),
     "plan": set(),
     "versions": set(),
+    "garbage": set(),
     "hlo": set(),
     "cluster": set(),
     "graph": {"cluster"},

@@ -131,6 +131,10 @@ class Checkpoints:
         values = arrays.read(self._folder(step) / "arrays", leaves.wanted(records, abstract_state, partial))
         return leaves.join(records, abstract_state, values), self.meta(step)
 
+    def check(self, step: int, abstract_state: Any, partial: bool = False) -> None:
+        """Raises UserError as `restore` would where a step holds another tree, shapes or dtypes; reads no array."""
+        leaves.check(self.records(step), abstract_state, partial)
+
     def verify(self, step: int) -> None:
         """Reads every file of the step, the processes sharing the work. Raises UserError naming a damaged one."""
         self._require(step)

@@ -15,10 +15,10 @@ from zoo.config import Config, RecipeConfig
 from zoo.conversion import FAMILIES, is_foreign
 from zoo.errors import UserError
 from zoo.models import weight_files
+from zoo.training import state
 from zoo.training.checkpoints import locate
 from zoo.training.origin import Origin, origin
 from zoo.training.run_folder import RunFolder, check_place
-from zoo.training.state import num_bytes
 from zoo.typed import nearest
 
 Level = Literal["emulated", "cluster"]
@@ -76,7 +76,7 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
     folder = RunFolder(config.run_dir, writes=first)
     start = origin(config, folder, level)
     if config.init_from is not None and not (config.init_from.is_file() and hasattr(recipe, "read")):
-        check_beginning(config.init_from, recipe)
+        check_beginning(config.init_from, recipe, task.args[0])
     rehearses = level == "emulated"
     steps = config.steps or (config.recipe.rehearsal.steps if rehearses else recipe.training.steps)
     say = (lambda line: print(line, flush=True)) if first else (lambda line: None)
@@ -84,15 +84,15 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
         steps = start.step
     if start.step < steps:
         saved = min(KEPT_CHECKPOINTS + 1, -(-(steps - start.step) // config.checkpoint_every))
-        check_place(config.run_dir, saved * num_bytes(task.args[0]))
+        check_place(config.run_dir, saved * state.num_bytes(task.args[0]))
         announce(recipe.dataset(rehearsal=rehearses), say)
     return Job(config, recipe, task, folder, level, steps, start, say)
 
 
-def check_beginning(place: Path, recipe: Any) -> None:
-    """Raises UserError where `init_from` is neither a checkpoint nor weights that the recipe's model can take."""
+def check_beginning(place: Path, recipe: Any, initial: Any) -> None:
+    """Raises UserError where `init_from` holds neither a checkpoint nor weights that fit the recipe's state."""
     if not is_foreign(place):
-        locate(place, "init_from")
+        state.check_beginning(*locate(place, "init_from"), recipe, initial)
     elif getattr(recipe, "family", None) not in FAMILIES:
         raise UserError(f"init_from={place} is a file of weights; this recipe starts from runs of the zoo only")
     else:

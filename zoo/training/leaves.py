@@ -90,7 +90,13 @@ def split(state: Any) -> tuple[list[Leaf], dict[str, jax.Array | np.ndarray]]:
 
 
 def wanted(records: dict[str, Leaf], abstract_state: Any, partial: bool) -> dict[str, Wanted]:
-    """What has to be read for an abstract state; its leaves are held against the records first.
+    """What has to be read for an abstract state; its leaves are held against the records first, as `check` does."""
+    check(records, abstract_state, partial)
+    return {name: _wanted(records[name], leaf) for name, leaf in _named(abstract_state)[0] if records[name].stored}
+
+
+def check(records: dict[str, Leaf], abstract_state: Any, partial: bool) -> None:
+    """Holds the leaves of an abstract state against the records.
 
     Raises:
         UserError: a leaf is missing, left over (unless partial), or of another kind, shape or dtype; all are named.
@@ -107,7 +113,6 @@ def wanted(records: dict[str, Leaf], abstract_state: Any, partial: bool) -> dict
             f"the checkpoint holds another state: {'; '.join(sorted(lines)[:LISTED] + more)}. "
             "Give the recipe that it was saved with, or another run_dir to start afresh"
         )
-    return {name: _wanted(records[name], leaf) for name, leaf in asked.items() if records[name].stored}
 
 
 def join(records: dict[str, Leaf], abstract_state: Any, arrays: dict[str, Any]) -> Any:

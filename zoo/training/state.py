@@ -92,16 +92,32 @@ def begun_from(
     anew = renewed_heads(source, step, recipe, state["params"], (*heads, PART))
     for name in (one for one in heads if one in anew):
         say(f"{name} starts anew: {anew[name]}")
-    kept = lambda tree: {name: part for name, part in tree.items() if name not in anew} if anew else tree
-    before, own = source.meta(step).get("lora"), getattr(getattr(recipe, "training", None), "lora", None)
-    if before is not None and (own is None or plain(own) != before):
-        # What an earlier LoRA learned goes into the matrices; this training has none, or another.
-        values = {"params": kept(learned_of(source, step)["params"])}
+    if merges_lora(source, step, recipe):
+        values = {"params": kept(learned_of(source, step)["params"], anew)}
         return replaced(born(recipe, seed, shardings), values, shardings)
-    wanted = {name: placed(kept(state[name]), kept(shardings[name])) for name in LEARNED if name in state}
+    wanted = {name: placed(kept(state[name], anew), kept(shardings[name], anew)) for name in LEARNED if name in state}
     learned, _ = source.restore(step, wanted, partial=True)
     begun = born(recipe, seed, shardings)
     return {**begun, **learned} | ({"params": {**begun["params"], **learned["params"]}} if anew else {})
+
+
+def check_beginning(source: Checkpoints, step: int, recipe: Any, state: Any) -> None:
+    """Raises UserError where the parameters of a checkpoint do not fit the recipe's model; no array is read."""
+    if not merges_lora(source, step, recipe):
+        heads = (*getattr(recipe, "heads", ()), PART)
+        anew = renewed_heads(source, step, recipe, state["params"], heads)
+        source.check(step, {name: kept(state[name], anew) for name in LEARNED if name in state}, partial=True)
+
+
+def merges_lora(source: Checkpoints, step: int, recipe: Any) -> bool:
+    """Whether what an earlier LoRA learned goes into the matrices: this training has none, or another."""
+    before, own = source.meta(step).get("lora"), getattr(getattr(recipe, "training", None), "lora", None)
+    return before is not None and (own is None or plain(own) != before)
+
+
+def kept(tree: Any, anew: Mapping[str, str]) -> Any:
+    """A tree without the heads that start anew."""
+    return {name: part for name, part in tree.items() if name not in anew} if anew else tree
 
 
 def renewed_heads(

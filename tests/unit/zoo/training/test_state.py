@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from zoo.errors import UserError
 from zoo.training import adapters, state
 from zoo.training.adapters import Lora
 from zoo.training.checkpoints import Checkpoints
@@ -77,3 +78,16 @@ def test_what_lora_learned_is_not_lost(run: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(merged["layer"]["kernel"], np.full((2, 2), 5.0))
     goes_on, _ = begun(tmp_path / "tuned", recipe(lora=LORA))
     assert goes_on["layer"]["kernel"].max() == 1 and goes_on["lora"]["layer"]["b"].all()
+
+
+def test_what_does_not_fit_is_known_before_an_array_is_read(run: Path) -> None:
+    def check(one: Any) -> None:
+        checkpoints = Checkpoints(run / "checkpoints")
+        state.check_beginning(checkpoints, 5, one, jax.eval_shape(one.initial_state, jax.random.key(0)))
+
+    check(recipe(3))
+    check(recipe(7))  # another head starts anew
+    other = recipe(7)
+    other.heads = ()
+    with pytest.raises(UserError, match=r"params.classifier.kernel"):
+        check(other)
