@@ -43,6 +43,7 @@ class PredictOptions:
     save_representations: bool = False
     save_features: bool = False
     plots: bool = True
+    relax: Literal["none", "best", "all"] = "none"
     most_waste: float = 0.3
     memory_gib: float | None = None
 

@@ -14,7 +14,7 @@ import numpy as np
 from zoo.folding.inputs import Item
 from zoo.folding.predictor import Prediction
 from zoo.proteins.residues import LETTER_INDEX, UNKNOWN
-from zoo.proteins.structures import PDB_CHAINS, Structure, residue_confidence, to_mmcif, to_pdb
+from zoo.proteins.structures import Structure, fits_pdb, residue_confidence, to_mmcif, to_pdb
 
 DONE, FAILED, SKIPPED = "done", "failed", "skipped"
 COLUMNS = (
@@ -64,11 +64,7 @@ def write_prediction(
     folder: Path, stem: str, item: Item, prediction: Prediction, mark: str, representations: bool
 ) -> None:
     """The files of one model and seed: structure (PDB where the format can hold it, and mmCIF), confidences, arrays."""
-    structure = structure_of(item, prediction)
-    remarks = (mark,) if mark else ()
-    write_text(folder / f"unrelaxed_{stem}.cif", to_mmcif(structure, item.name, remarks))
-    if structure.num_chains <= len(PDB_CHAINS):
-        write_text(folder / f"unrelaxed_{stem}.pdb", to_pdb(structure, remarks))
+    write_structure(folder, f"unrelaxed_{stem}", item, structure_of(item, prediction), mark)
     write_text(folder / f"confidence_{stem}.json", json.dumps(confidence_json(prediction, mark)))
     if prediction.error is not None:
         write_text(folder / f"pae_{stem}.json", json.dumps(error_json(prediction)))
@@ -88,6 +84,14 @@ def write_prediction(
     if prediction.trace:
         arrays["recycles/final_atom_positions"] = np.stack(prediction.trace)
     write_arrays(folder / f"result_{stem}.npz", arrays)
+
+
+def write_structure(folder: Path, stem: str, item: Item, structure: Structure, mark: str) -> None:
+    """STEM.cif and, where the format can hold it, STEM.pdb."""
+    remarks = (mark,) if mark else ()
+    write_text(folder / f"{stem}.cif", to_mmcif(structure, item.name, remarks))
+    if fits_pdb(structure):
+        write_text(folder / f"{stem}.pdb", to_pdb(structure, remarks))
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:

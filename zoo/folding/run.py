@@ -27,6 +27,7 @@ from zoo.folding.memory import forecast_bytes, longest_that_fits
 from zoo.folding.options import MARK, PredictOptions
 from zoo.folding.predictor import NotFinite, Prediction, Predictor, in_input_order
 from zoo.folding.references import likeness, reference_chains
+from zoo.folding.relaxing import relax_predictions
 from zoo.folding.report import write_report, write_view
 from zoo.folding.results import (
     DONE,
@@ -43,6 +44,7 @@ from zoo.folding.results import (
 from zoo.folding.searching import with_alignments
 from zoo.models.alphafold2.config import changed, is_multimer, preset, uses_templates
 from zoo.models.alphafold2.convert import WHERE, draw, load
+from zoo.proteins import relaxation
 from zoo.proteins.confidence import ranking
 from zoo.proteins.problems import Problem
 
@@ -89,6 +91,8 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
     if options.params is None and options.stage != "msa":
         raise UserError(f"params= is missing. {WHERE}")
     configs = {name: configured(name, options, changes) for name in names}
+    if options.relax != "none":
+        relaxation.library()
     items = read_items(source, options.alignments, options.msa == "single")
     report(items, say)
     output.mkdir(parents=True, exist_ok=True)
@@ -260,10 +264,13 @@ def predicted(
         if options.stop_at_score is not None and ranked[-1][0] >= options.stop_at_score:
             break
     ranked.sort(key=lambda one: -one[0])
+    chosen = {"none": 0, "best": 1, "all": len(ranked)}[options.relax]
+    unrelaxed = relax_predictions(folder, job.item, [(stem, one) for _, stem, one in ranked[:chosen]], mark)
     for place, (_, stem, _) in enumerate(ranked):
         for ending in ("pdb", "cif"):
-            source = folder / f"unrelaxed_{stem}.{ending}"
-            if source.exists():
+            sources = (folder / f"{kind}_{stem}.{ending}" for kind in ("relaxed", "unrelaxed"))
+            source = next((path for path in sources if path.exists()), None)
+            if source is not None:
                 write_text(folder / f"ranked_{place}.{ending}", source.read_text())
     order = {"order": [stem for _, stem, _ in ranked], "scores": {stem: score for score, stem, _ in ranked}}
     write_text(folder / "ranking.json", json.dumps(order | ({"mark": mark} if mark else {}), indent=1))
@@ -281,7 +288,7 @@ def predicted(
         **{name: round(value, 4) for name, value in best.scores.items()},
         **compared(job.item, best, options.references),
     }  # fmt: skip
-    return Outcome(job.item.name, DONE, "", row)
+    return Outcome(job.item.name, DONE, unrelaxed, row)
 
 
 def compared(item: Item, best: Prediction, references: Path | None) -> dict[str, float]:

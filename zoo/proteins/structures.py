@@ -55,6 +55,17 @@ def spreadsheet(number: int) -> str:
     return text
 
 
+def fits_pdb(structure: Structure) -> bool:
+    """Whether a PDB file can hold it: its chains, atoms, residue numbers and coordinates have few columns."""
+    there = structure.mask > 0
+    return (
+        structure.num_chains <= len(PDB_CHAINS)
+        and int(there.sum()) + structure.num_chains <= 99_999
+        and int(structure.residue_index.max(initial=0)) <= 9999
+        and float(np.abs(structure.positions[there]).max(initial=0.0)) < 999
+    )
+
+
 def to_pdb(structure: Structure, remarks: tuple[str, ...] = ()) -> str:
     """The structure as a PDB file.
 
