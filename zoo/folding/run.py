@@ -108,8 +108,11 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
         if job
     ]
     for job in jobs:
+        if job.templates or job.notes:
+            why = f"; {len(job.notes)} left out, templates.json says why" if job.notes else ""
+            say(f"{job.item.name}: {len(job.templates)} templates{why}")
         missing = reference_chains(job.item, options.references)[1] if options.references else []
-        report([dataclasses.replace(job.item, problems=(*job.notes, *missing))], say)
+        report([dataclasses.replace(job.item, problems=tuple(missing))], say)
     models = loaded(configs, options, say) if jobs else []
     sizes = [job.size for job in jobs]
     plan = planned(sizes, options.most_waste)

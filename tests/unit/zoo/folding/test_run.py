@@ -1,0 +1,127 @@
+"""A set of proteins with a network that answers at once: ranking, failures that stop nothing, resuming, no network, same bytes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from zoo.errors import PartlyFailed
+from zoo.folding import run
+from zoo.folding.options import PredictOptions
+from zoo.folding.predictor import NotFinite, Prediction
+from zoo.models.alphafold2.config import preset
+from zoo.proteins.residues import LETTERS, tables
+
+
+class Network:
+    """Gives every residue a pLDDT that depends on the seed; fails on a protein of 13 residues."""
+
+    def __init__(self, config: ConfigDict) -> None:
+        self.model = run.Predictor(config).model
+        self.calls: list[int] = []
+
+    def predict(self, params: Any, draws: Any, num_res: int, size: Any, recycles: int, *rest: Any) -> Prediction:
+        seed = rest[1]
+        self.calls.append(seed)
+        features = draws(0)
+        assert features["msa_feat"].shape[2] == size.residues >= num_res
+        if num_res == 13:
+            raise NotFinite("numbers that are not finite came out of the Evoformer in pass 1")
+        rng = np.random.default_rng(seed)
+        plddt = np.full(num_res, (37 * seed) % 100.0)
+        kinds = features["aatype"][:num_res]
+        positions = rng.normal(size=(num_res, 37, 3))
+        return Prediction(
+            positions, tables().atom37_mask[kinds], plddt, None, 0.0, {"mean_plddt": float(plddt[0])}, {}, recycles
+        )
+
+
+@pytest.fixture
+def networks(monkeypatch: pytest.MonkeyPatch) -> list[Network]:
+    made: list[Network] = []
+
+    def loaded(configs: dict[str, ConfigDict], options: PredictOptions, say: Any) -> list[run.Model]:
+        network = Network(preset("model_3"))
+        made.append(network)
+        return [run.Model(name, config, network, {}) for name, config in configs.items()]  # type: ignore[arg-type]
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a network was contacted")
+
+    monkeypatch.setattr(run, "loaded", loaded)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    return made
+
+
+def folded(folder: Path, text: str, said: list[str] | None = None, **options: Any) -> dict[str, dict[str, str]]:
+    """Runs, and returns the rows of summary.csv."""
+    (folder / "in.fasta").write_text(text)
+    chosen = PredictOptions(**({"params": "random", "models": "model_3", "plots": False, "recycles": 0} | options))
+    try:
+        run.predict(folder / "in.fasta", folder / "out", chosen, {}, 5, (said if said is not None else []).append)
+    except PartlyFailed:
+        pass
+    with (folder / "out/summary.csv").open() as file:
+        return {row["name"]: row for row in csv.DictReader(file)}
+
+
+def test_predictions_are_ranked_over_models_and_seeds(tmp_path: Path, networks: list[Network]) -> None:
+    rows = folded(tmp_path, ">a\nACDEF\n", models="model_3,model_4", seeds=2)
+    assert networks[0].calls == [10, 12, 11, 13]  # (seed + run) * models + number of the model
+    ranking = json.loads((tmp_path / "out/a/ranking.json").read_text())
+    scores = {"model_3_seed_5": 70, "model_4_seed_5": 7, "model_3_seed_6": 44, "model_4_seed_6": 81}
+    assert ranking["scores"] == scores and ranking["order"] == sorted(scores, key=lambda stem: -scores[stem])
+    assert rows["a"]["model"] == "model_4_seed_6" and float(rows["a"]["ranking"]) == 81
+    best = (tmp_path / "out/a/unrelaxed_model_4_seed_6.pdb").read_text()
+    assert (tmp_path / "out/a/ranked_0.pdb").read_text() == best
+    assert (tmp_path / "out/index.html").exists() and "81" in (tmp_path / "out/a/view.js").read_text()
+
+
+def test_a_failure_stops_nothing_and_is_tried_again(tmp_path: Path, networks: list[Network]) -> None:
+    text = f">one\nACDEF\n>odd\n{'A' * 13}\n>bad\nA-C\n>two\nMKTAY\n>many\n{':'.join(['AC'] * 3)}\n"
+    rows = folded(tmp_path, text)
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "one": "done", "odd": "failed", "two": "done", "many": "failed", "bad": "failed",
+    }  # fmt: skip
+    assert "not finite" in rows["odd"]["reason"] and "models=multimer" in rows["many"]["reason"]
+    folded(tmp_path, text)
+    assert networks[1].calls == [5]  # only the one that failed
+
+
+def test_same_seed_same_bytes(tmp_path: Path, networks: list[Network]) -> None:
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        folded(tmp_path / name, ">a\nACDEFGHIKL\n")
+    names = sorted(path.name for path in (tmp_path / "x/out/a").iterdir() if path.suffix in (".pdb", ".cif", ".npz"))
+    assert len(names) == 5
+    for name in names:
+        assert (tmp_path / "x/out/a" / name).read_bytes() == (tmp_path / "y/out/a" / name).read_bytes(), name
+
+
+def test_every_short_protein_and_x_alone_has_a_structure(tmp_path: Path, networks: list[Network]) -> None:
+    text = "".join(f">p{length}\n{(LETTERS * 2)[:length]}\n" for length in (1, 2, 5, 10, 26)) + ">x\nXXXX\n>u\nMUK\n"
+    rows = folded(tmp_path, text)
+    assert {row["status"] for row in rows.values()} == {"done"}
+    assert "ATOM" not in (tmp_path / "out/x/ranked_0.pdb").read_text()
+
+
+def test_a_protein_that_cannot_fit_is_refused_with_what_would(tmp_path: Path, networks: list[Network]) -> None:
+    rows = folded(tmp_path, f">small\nACDEF\n>large\n{'ACDEFGHIKL' * 300}\n", memory_gib=4.0)
+    assert rows["small"]["status"] == "done" and rows["large"]["status"] == "failed"
+    assert "GiB are free; about" in rows["large"]["reason"] and "residues would fit" in rows["large"]["reason"]
+
+
+def test_what_cannot_be_relaxed_stays_and_the_summary_says_so(tmp_path: Path, networks: list[Network]) -> None:
+    pytest.importorskip("openmm")
+    rows = folded(tmp_path, ">x\nXXXX\n", relax="all")
+    assert rows["x"]["status"] == "done" and "is not relaxed: no two residues" in rows["x"]["reason"]
+    assert (tmp_path / "out/x/ranked_0.cif").exists() and not list((tmp_path / "out/x").glob("relaxed_*"))
+    assert "failed" in (tmp_path / "out/x/relax_metrics.json").read_text()
