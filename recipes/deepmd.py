@@ -220,7 +220,9 @@ class DeepmdRecipe:
         Args:
             state: "params", "statistics" and, where there is one, "ema" as numpy arrays.
         """
-        model = Model(self._open().model, state.get("ema", state["params"]), state["statistics"])
+        data = self._open()
+        nearest = data.train.nearest if np.isfinite(data.train.nearest) else None
+        model = Model(data.model, state.get("ema", state["params"]), state["statistics"], nearest)
         convert.write(folder / "model.dp", model)
         return f"the potential is in {folder / 'model.dp'}"
 

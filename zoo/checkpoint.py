@@ -6,6 +6,11 @@
         a run to a file of weights (.safetensors, .npz, .pt) or a folder in Hugging Face's layout; these to a checkpoint
         that init_from takes, or to a file of another kind; prints every key. Products of LoRA are added to their matrices; with
         adapter=true they alone become a folder in the layout of PEFT
+        potentials: a run, .dp, .yaml or .pt of deepmd-kit to .dp or .yaml
+    python -m zoo.checkpoint compress from=PATH to=FILE.dp [data=SYSTEM,...] [min_distance_a=A]
+        a potential that runs several times as fast; deepmd-kit reads the file as any other
+    python -m zoo.checkpoint change-bias from=PATH to=FILE.dp data=SYSTEM,... [mode=change|set]
+        a potential with its energy per type fitted to other frames
 
 DIR is a run folder, its checkpoints folder (both mean the newest step), the folder of one step, or RUN/best: the step with the best
 evaluation.
@@ -26,6 +31,8 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     if options.command == "convert":
         return convert(options.words)
+    if options.command in ("compress", "change-bias"):
+        return change(options.command, options.words)
     found, step = checkpoints.locate(options.dir)
     if options.command == "show":
         print(found.describe(step))
@@ -37,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 def convert(words: list[str]) -> int:
     """Converts what `from=` names to what `to=` names. Raises UserError where one is missing or does not fit."""
-    from zoo import conversion  # here: the other commands need no model
+    from zoo import conversion, potentials  # here: the other commands need no model
     from zoo.training.job import load
 
     given = dict(word.split("=", 1) for word in words if "=" in word)
@@ -49,8 +56,25 @@ def convert(words: list[str]) -> int:
     source, target = Path(given["from"]), Path(given["to"])
     if not source.exists() and source.name != checkpoints.BEST:
         raise UserError(f"from={source} does not exist; name a run folder, a file of weights, or a folder with one")
+    if potentials.is_potential(source, target):
+        print("\n".join([*potentials.converted(source, target), f"written to {target}"]))
+        return 0
     lines = list(conversion.convert(source, target, load, adapter == "true"))
     print("\n".join([*lines, f"{len(lines)} keys; written to {target}"]))
+    return 0
+
+
+def change(command: str, words: list[str]) -> int:
+    """Makes another potential of the one that `from=` names. Raises UserError where a word is missing or wrong."""
+    from zoo import potentials
+
+    action, options = potentials.CHANGES[command]
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    if not {"from", "to"} <= set(given) <= {"from", "to", *options} or len(words) != len(given):
+        optional = "".join(f" [{name}=...]" for name in options)
+        raise UserError(f"{command} takes from=PATH to=PATH{optional}; got {' '.join(words) or 'nothing'}")
+    source, target = Path(given.pop("from")), Path(given.pop("to"))
+    print("\n".join([*action(source, target, given), f"written to {target}"]))
     return 0
 
 
@@ -62,8 +86,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "dir", type=Path, metavar="DIR", help="run folder, checkpoints folder or folder of one step"
         )
-    command = commands.add_parser("convert", help="to and from the formats of others")
-    command.add_argument("words", nargs="*", metavar="from=PATH to=PATH")
+    for name, text in (
+        ("convert", "to and from the formats of others"),
+        ("compress", "make a potential fast"),
+        ("change-bias", "fit a potential's energies per type to other frames"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("words", nargs="*", metavar="from=PATH to=PATH")
     return parser
 
 

@@ -103,8 +103,10 @@ def compose(overrides: list[str]) -> Config:
     for folder in folders[1:]:
         if not folder.is_dir():
             raise UserError(f"conf_dir={folder} is no folder; name one that holds cluster/*.yaml or recipe/*.yaml")
-    require_choices(rest, folders)
     input_json = paths.pop("input_json", None)
+    if input_json is not None and not any(word.startswith("cluster=") for word in rest):
+        rest.append("cluster=local")  # such a file says all there is to say, as it does to deepmd-kit
+    require_choices(rest, folders)
     if input_json is not None:
         from zoo.models.deepmd.input_json import overrides as of_file  # here: only potentials have such a file
 

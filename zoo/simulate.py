@@ -10,6 +10,7 @@ every=100           steps between two lines of thermo.log and two frames of the 
 skin_a=1.0          how much further than the cutoff neighbours are looked for
 max_force=0.01      relax ends where no force is larger, in eV/A
 seed=0  resume=true
+cluster=NAME        split atoms and neighbours over the devices of a cluster, such as cluster=emulated cluster.n=8
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+import flowaware_core as fa
 from zoo.config import compose
 from zoo.errors import DONE, Stopped, UserError, exit_code
 from zoo.md import cells
@@ -29,6 +31,7 @@ from zoo.md.motion import CHAIN, Motion, State
 from zoo.md.trajectory import System, Trajectory, sorted_system
 from zoo.md.units import ACCELERATION, BAR, BOLTZMANN
 from zoo.models.deepmd import convert
+from zoo.runtime import devices, processes
 from zoo.runtime.signals import StopSignals
 from zoo.words import own
 
@@ -80,6 +83,10 @@ def main(argv: list[str]) -> int:
         Stopped: a signal came; the state is saved.
     """
     options, rest = own(Options, argv, TEXTS)
+    if options.model and (unknown := [word for word in rest if not word.startswith(("cluster", "recipe="))]):
+        names = ", ".join(field.name for field in dataclasses.fields(Options))
+        raise UserError(f"{unknown[0]!r} is not an option; allowed are {names}, cluster and recipe")
+    cluster = split_over(rest)
     file = Path(options.model) if options.model else trained(rest)
     if not options.structure:
         raise UserError("structure= is missing; name a file with atoms, such as structure=water.xyz")
@@ -88,8 +95,18 @@ def main(argv: list[str]) -> int:
     if options.ensemble == "npt" and not all(atoms.pbc):
         raise UserError(f"{options.structure}: ensemble=npt needs a cell that is periodic everywhere; take nvt")
     with StopSignals() as stop:
-        simulate(options, model, atoms, stop.wanted)
+        simulate(options, model, atoms, stop.wanted, cluster)
     return DONE
+
+
+def split_over(words: list[str]) -> fa.Cluster | None:
+    """The cluster that the words name, where it has more than one device; sets up what stands for it here."""
+    if not any(word.startswith("cluster=") for word in words):
+        return None
+    named = words if any(word.startswith("recipe=") for word in words) else [*words, "recipe=dp"]
+    machine = devices.settle(compose(named).cluster, processes.here())
+    print(machine.sentence, flush=True)
+    return machine.cluster if machine.cluster.num_devices > 1 else None
 
 
 def trained(words: list[str]) -> Path:
@@ -120,7 +137,9 @@ def periodicity(atoms: Any) -> cells.Periodic:
     return a, b, c
 
 
-def simulate(options: Options, model: convert.Model, atoms: Any, stopped: Any) -> None:
+def simulate(
+    options: Options, model: convert.Model, atoms: Any, stopped: Any, cluster: fa.Cluster | None = None
+) -> None:
     """From the structure, or from where an earlier call stopped, to the last step."""
     from zoo.md.calculator import numbers_of
 
@@ -129,7 +148,7 @@ def simulate(options: Options, model: convert.Model, atoms: Any, stopped: Any) -
     periodic = periodicity(atoms)
     types = numbers_of(model, atoms.get_chemical_symbols())
     system = sorted_system(model, types, atoms.get_masses(), periodic, options.skin_a)
-    trajectory = Trajectory(system, options.motion)
+    trajectory = Trajectory(system, options.motion, cluster)
     saved = folder / "state.npz"
     try:
         if options.resume and saved.exists():
@@ -146,6 +165,8 @@ def simulate(options: Options, model: convert.Model, atoms: Any, stopped: Any) -
     except (ValueError, FloatingPointError) as error:
         raise UserError(f"{options.structure}: {error}; a smaller timestep_fs or a better model may help") from None
     log.final(number, state)
+    if trajectory.plan is not None:
+        (folder / "plan.txt").write_text(fa.describe(trajectory.plan) + "\n")
     print(f"written {folder / 'final.xyz'}; neighbours were found {trajectory.rebuilds} times", flush=True)
 
 

@@ -108,10 +108,14 @@ def kinetic_energy(mass: jax.Array, velocity: jax.Array) -> jax.Array:
     return 0.5 * jnp.sum(mass * velocity**2) / ACCELERATION
 
 
+def volume(cell: jax.Array) -> jax.Array:
+    """In A^3; written out, since a determinant of a general matrix is no operator that is split over devices."""
+    return jnp.abs(jnp.sum(cell[0] * jnp.cross(cell[1], cell[2])))
+
+
 def pressure(mass: jax.Array, velocity: jax.Array, cell: jax.Array, virial: jax.Array) -> jax.Array:
     """In eV/A^3; of motion and forces, a third of the trace."""
-    volume = jnp.abs(jnp.linalg.det(cell))
-    return (2 * kinetic_energy(mass, velocity) + jnp.trace(virial)) / (3 * volume)
+    return (2 * kinetic_energy(mass, velocity) + jnp.trace(virial)) / (3 * volume(cell))
 
 
 def refreshed(motion: Motion, mass: jax.Array, velocity: jax.Array, key: jax.Array) -> jax.Array:
@@ -125,10 +129,9 @@ def rescaling(
     motion: Motion, mass: jax.Array, velocity: jax.Array, cell: jax.Array, virial: jax.Array, key: jax.Array
 ) -> jax.Array:
     """By how much all lengths grow in a step."""
-    volume = jnp.abs(jnp.linalg.det(cell))
     rate = motion.compressibility_per_bar / BAR / motion.barostat_fs
     excess = pressure(mass, velocity, cell, virial) - motion.pressure_bar * BAR
-    noise = jnp.sqrt(2 * BOLTZMANN * motion.temperature_k * rate * motion.timestep_fs / volume)
+    noise = jnp.sqrt(2 * BOLTZMANN * motion.temperature_k * rate * motion.timestep_fs / volume(cell))
     return jnp.exp((rate * excess * motion.timestep_fs + noise * jax.random.normal(key, (), cell.dtype)) / 3)
 
 

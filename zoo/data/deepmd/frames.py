@@ -61,6 +61,11 @@ class Frames:
         """The most neighbours of all types together of any atom."""
         return max(int(found.counts.sum(axis=1).max(initial=0)) for found in self.pairs)
 
+    @property
+    def nearest(self) -> float:
+        """The smallest distance between two atoms, in angstrom; infinite where none lie within the cutoff."""
+        return min((float(found.distance.min(initial=np.inf)) for found in self.pairs), default=np.inf)
+
 
 def find(systems: Sequence[System], num_types: int, rcut: float) -> Frames:
     """Finds the neighbours in all frames.

@@ -91,6 +91,12 @@ def read(place: str, type_map: Sequence[str]) -> System:
         return checked(system(opened, tuple(type_map)))
 
 
+def type_names(place: str) -> list[str]:
+    """The names of a system's types; empty where it does not name them."""
+    with source(place) as opened:
+        return opened.words("type_map.raw") or []
+
+
 @contextlib.contextmanager
 def source(place: str) -> Iterator[Source]:
     path, sharp, inside = place.partition("#")

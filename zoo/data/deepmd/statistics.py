@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from zoo.data.deepmd.frames import Frames
+from zoo.models.deepmd import short_range
 from zoo.models.deepmd.config import Hybrid, Potential, SeAtten, SeR, auto_factor, parts
 
 LEAST_DEVIATION = 1e-2
@@ -20,10 +21,16 @@ LEAST_DEVIATION = 1e-2
 
 
 def settled(config: Potential, frames: Frames) -> Potential:
-    """The model with every `sel: auto` replaced by what the frames need, times its factor, up to a multiple of 4."""
+    """The model with every `sel: auto` replaced by what the frames need, times its factor, up to a multiple of 4.
+
+    A short-range table is read, so that its grid is known.
+    """
     described = tuple(_settled(part, frames) for part in parts(config.descriptor))
     descriptor = Hybrid(described) if isinstance(config.descriptor, Hybrid) else described[0]
-    return dataclasses.replace(config, descriptor=descriptor)
+    short = config.short_range
+    if short is not None:
+        short = short_range.settled(short, short_range.table(short, config.type_map, descriptor.rcut))
+    return dataclasses.replace(config, descriptor=descriptor, short_range=short)
 
 
 def _settled(part: Any, frames: Frames) -> Any:
@@ -63,7 +70,12 @@ def statistics(config: Potential, frames: Frames) -> dict[str, Any]:
     for index, part in enumerate(parts(config.descriptor)):
         mean, deviation = rows(part, frames)
         described[str(index)] = {"davg": mean.astype(dtype), "dstd": deviation.astype(dtype)}
-    return {"descriptor": described, "bias": energy_bias(config, frames)}
+    found = {"descriptor": described, "bias": energy_bias(config, frames)}
+    if config.short_range is not None:
+        rows_of = short_range.table(config.short_range, config.type_map, config.rcut)
+        inside = np.zeros(config.num_types)
+        found["short_range"] = {"splines": short_range.splines(rows_of, config.num_types), "inside": inside}
+    return found
 
 
 def rows(part: Any, frames: Frames) -> tuple[np.ndarray, np.ndarray]:

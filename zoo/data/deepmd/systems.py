@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from zoo.data.deepmd import extxyz, npy
+from zoo.data.deepmd import converted, extxyz, npy
 from zoo.data.deepmd.system import System
 from zoo.errors import UserError
 
@@ -16,7 +16,8 @@ def read(places: Sequence[str], type_map: Sequence[str], base: Path = Path()) ->
     """Reads all systems at all places.
 
     Args:
-        places: folders of deepmd-kit's layout or above such; FILE.hdf5#/group or FILE.hdf5; files that ASE reads.
+        places: folders of deepmd-kit's layout or above such; FILE.hdf5#/group or FILE.hdf5; files that ASE reads; FORMAT::FILE
+            for what dpdata reads.
         type_map: the model's names of types.
         base: what relative places are relative to.
 
@@ -25,6 +26,9 @@ def read(places: Sequence[str], type_map: Sequence[str], base: Path = Path()) ->
     """
     found: list[System] = []
     for place in places:
+        if converted.MARK in place:
+            found.append(converted.read(place, type_map, base))
+            continue
         path = base / place.partition("#")[0]
         if not path.exists():
             raise UserError(
@@ -38,6 +42,31 @@ def read(places: Sequence[str], type_map: Sequence[str], base: Path = Path()) ->
             found += extxyz.read(path, type_map)
     if not any(len(system) for system in found):
         raise UserError(f"no frames in {', '.join(places) or 'no system at all'}")
+    return found
+
+
+def elements(places: Sequence[str], base: Path = Path()) -> list[str]:
+    """The names of the types at all places, in the order in which they are first named.
+
+    Raises:
+        UserError: a place is missing, or does not name its types.
+    """
+    found: list[str] = []
+    for place in places:
+        path = base / place.partition("#")[0]
+        if not path.exists():
+            raise UserError(
+                f"{path} does not exist; give a folder with type.raw and set.*, an HDF5 file, or a file for ASE"
+            )
+        if path.is_dir():
+            names = [name for folder in _folders(path) for name in npy.type_names(str(folder))]
+        elif path.suffix in HDF5:
+            names = [name for group in _groups(path, place) for name in npy.type_names(f"{path}#{group}")]
+        else:
+            names = [symbol for atoms in extxyz.frames(path) for symbol in atoms.get_chemical_symbols()]
+        if not names:
+            raise UserError(f"{place} has no type_map.raw; name the types with type_map=O,H")
+        found += [name for name in dict.fromkeys(names) if name not in found]
     return found
 
 

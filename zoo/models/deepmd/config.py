@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from zoo.errors import UserError
+from zoo.models.deepmd.short_range import ShortRange
 from zoo.typed import join, nearest, typed
 
 Precision = Literal["float64", "float32"]
@@ -191,6 +192,7 @@ class Potential:
         fitting_net: from there to the energy.
         pair_exclude_types: pairs of types that do not see each other in the whole model.
         atom_exclude_types: types that have no energy.
+        short_range: what takes over where atoms come very near.
     """
 
     type_map: tuple[str, ...]
@@ -198,6 +200,7 @@ class Potential:
     fitting_net: Fitting = Fitting()
     pair_exclude_types: tuple[tuple[int, int], ...] = ()
     atom_exclude_types: tuple[int, ...] = ()
+    short_range: ShortRange | None = None
 
     def __post_init__(self) -> None:
         if not self.type_map or len(set(self.type_map)) != len(self.type_map):
@@ -245,7 +248,24 @@ def potential(section: Mapping[str, Any], path: str) -> Potential:
     tree = dict(section)
     described = descriptor(tree.pop("descriptor"), join(path, "descriptor"))
     fitted = fitting(tree.pop("fitting_net", {}), join(path, "fitting_net"))
-    return typed(Potential, {**tree, "descriptor": described, "fitting_net": fitted}, path)
+    short = short_range(tree, path)
+    return typed(Potential, {**tree, "descriptor": described, "fitting_net": fitted, "short_range": short}, path)
+
+
+SHORT = ("sw_rmin", "sw_rmax", "smin_alpha")
+
+
+def short_range(tree: dict[str, Any], path: str) -> ShortRange | None:
+    """Takes the keys of the short-range table out of a model section."""
+    file = tree.pop("use_srtab", None)
+    given = {name: tree.pop(name) for name in SHORT if name in tree}
+    if file is None:
+        if given:
+            raise UserError(
+                f"{join(path, next(iter(given)))} needs use_srtab: the file of a table of pair energies, or zbl"
+            )
+        return None
+    return typed(ShortRange, {"file": str(file), **given}, path)
 
 
 def descriptor(section: Any, path: str) -> Descriptor:
@@ -319,8 +339,12 @@ def check_axis(config: Any) -> None:
 
 def unlike(one: Potential, other: Potential) -> str:
     """The first difference that matters between two models, in words; empty where parameters of one fit the other."""
-    harmless = {"seed", "trainable", "rcond", "atom_ener", "fitting_net", "descriptor"}
+    harmless = {"seed", "trainable", "rcond", "atom_ener", "fitting_net", "descriptor", "short_range", "file"}
     pairs: list[tuple[str, Any, Any]] = [("model", one, other), ("fitting_net", one.fitting_net, other.fitting_net)]
+    if (one.short_range is None) != (other.short_range is None):
+        return "use_srtab is given for one of them and not for the other"
+    if one.short_range is not None:
+        pairs.append(("model", one.short_range, other.short_range))
     mine, theirs = parts(one.descriptor), parts(other.descriptor)
     if [part.type for part in mine] != [part.type for part in theirs]:
         return f"descriptor {[part.type for part in mine]} and {[part.type for part in theirs]}"

@@ -1,4 +1,4 @@
-"""Models of deepmd-kit, read from and written to its own .dp and .yaml files.
+"""Models of deepmd-kit, read from and written to its own .dp and .yaml files; its .pt checkpoints are read.
 
 Arrays keep their values exactly; whatever a file asks for that is not supported here is named.
 """
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from zoo.errors import UserError
-from zoo.models.deepmd import serial
-from zoo.models.deepmd.config import ALIASES, Hybrid, Potential, SeA, SeAtten, SeR, parts, potential
+from zoo.models.deepmd import serial, short_range, torch_file
+from zoo.models.deepmd.config import ALIASES, SHORT, Hybrid, Potential, SeA, SeAtten, SeR, parts, potential
 from zoo.models.deepmd.model import Params, Statistics, descriptor_width
 from zoo.models.deepmd.se_e2_a import net_names
+from zoo.models.deepmd.short_range import ShortRange
 
 Tree = dict[str, Any]
 
@@ -29,22 +30,40 @@ class Model:
         config: what it is made of.
         params: what training changes.
         statistics: what it does not: mean and deviation of the rows, energy bias.
+        nearest_a: the smallest distance between atoms of the training frames, in angstrom, where it is known.
+        compressed: whether the embedding nets run as series, which are made for distances from there on.
     """
 
     config: Potential
     params: Params
     statistics: Statistics
+    nearest_a: float | None = None
+    compressed: bool = False
 
 
 def read(file: Path) -> Model:
-    """Reads a .dp or .yaml model.
+    """Reads a .dp or .yaml model, or a .pt checkpoint of deepmd-kit's PyTorch backend.
 
     Raises:
         UserError: the file is missing, damaged or of another format, or its model is not supported.
     """
-    tree = serial.load(Path(file))["model"]
+    file = Path(file)
+    if file.suffix.lower() == ".pt":
+        found = torch_file.load(file)
+        try:
+            config, params, statistics, nearest = torch_file.model_of(*found, str(file))
+        except (KeyError, TypeError, IndexError) as error:
+            raise UserError(
+                f"{file}: the model's tensors are not as expected ({type(error).__name__}: {error})"
+            ) from None
+        refuse_order_dependent(config, statistics["descriptor"], str(file))
+        return Model(config, params, statistics, nearest)
+    tree = serial.load(file)
     try:
-        return _model(tree, str(file))
+        model = _model(tree["model"], str(file))
+        nearest = (tree.get("@variables") or {}).get("min_nbor_dist")
+        nearest = None if nearest is None else float(np.asarray(nearest).reshape(()))
+        return dataclasses.replace(model, nearest_a=nearest, compressed=bool(tree.get("compressed")))
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise UserError(f"{file}: the model's tree is not as expected ({type(error).__name__}: {error})") from None
 
@@ -54,7 +73,10 @@ def write(file: Path, model: Model) -> None:
     script = definition(model.config)
     now = str(datetime.datetime.now(tz=datetime.UTC))
     head = {"software": "flowaware-zoo", "version": "3.2.0", "time": now, "backend": "dpmodel"}
-    tree = {"model": tree_of(model), "model_def_script": script, "@variables": {}}
+    known = {} if model.nearest_a is None else {"min_nbor_dist": np.asarray(model.nearest_a)}
+    tree = {"model": tree_of(model), "model_def_script": script, "@variables": known}
+    if model.compressed:
+        tree["compressed"] = True  # ours alone: deepmd-kit finds the nets, and compresses them its own way
     serial.save(Path(file), {**head, **tree})
 
 
@@ -69,6 +91,9 @@ def definition(config: Potential) -> Tree:
     found["fitting_net"].pop("seed")
     if not config.fitting_net.atom_ener:
         found["fitting_net"].pop("atom_ener")
+    short = found.pop("short_range")
+    if short is not None:
+        found |= {"use_srtab": short["file"], **{name: short[name] for name in SHORT}}
     return plain_lists(found)
 
 
@@ -83,8 +108,10 @@ def plain_lists(node: Any) -> Any:
 
 def _model(tree: Tree, file: str) -> Model:
     kind = tree.get("type", "standard")
+    if kind == "zbl":
+        return _with_table(tree, file)
     if kind not in ("standard", "ener"):
-        raise UserError(f"{file}: models of type {kind!r} are not supported; supported are energy models (standard)")
+        raise UserError(f"{file}: models of type {kind!r} are not supported; supported are standard (energy) and zbl")
     fit = tree["fitting"]
     if fit.get("type", "ener") not in ("ener", "invar"):
         raise UserError(f"{file}: a fitting net of type {fit['type']!r} is not supported; supported is ener")
@@ -112,6 +139,27 @@ def _model(tree: Tree, file: str) -> Model:
         if value is not None:
             bias = bias + np.asarray(value, np.float64).reshape(-1)
     return Model(config, {"descriptor": params, "fitting": fitted}, {"descriptor": statistics, "bias": bias})
+
+
+def _with_table(tree: Tree, file: str) -> Model:
+    """A model with a short-range table: the bias inside the net is blended, the one of the whole is not."""
+    net, pairs = tree["models"]
+    inner = _model({**net, "@variables": {}, "pair_exclude_types": tree.get("pair_exclude_types")}, file)
+    tab, types = pairs["tab"], inner.config.num_types
+    short = ShortRange(
+        f"{file} (its table)",
+        float(tree["sw_rmin"]),
+        float(tree["sw_rmax"]),
+        float(tree.get("smin_alpha", 0.1)),
+        float(tab["rmin"]),
+        float(tab["hh"]),
+        int(tab["nspline"]),
+    )
+    splines = np.asarray(tab["@variables"]["tab_data"], np.float64).reshape(types, types, short.points, 4)
+    bias = np.asarray(tree["@variables"]["out_bias"], np.float64).reshape(-1)
+    constants = {"splines": splines, "inside": inner.statistics["bias"]}
+    config = dataclasses.replace(inner.config, short_range=short)
+    return Model(config, inner.params, {**inner.statistics, "bias": bias, "short_range": constants})
 
 
 def refuse_order_dependent(config: Potential, statistics: Any, file: str) -> None:
@@ -238,6 +286,39 @@ def _rows(node: Tree, name: str, num_types: int, file: str) -> np.ndarray:
 
 def tree_of(model: Model) -> Tree:
     """The model's tree as deepmd-kit 3.2 writes it."""
+    return _plain_tree(model) if model.config.short_range is None else _table_tree(model)
+
+
+def _table_tree(model: Model) -> Tree:
+    """With a table; deepmd-kit 3.2 itself loads it where the descriptor is se_atten."""
+    config, constants = model.config, model.statistics["short_range"]
+    short = config.short_range
+    assert short is not None
+    net = _plain_tree(Model(dataclasses.replace(config, short_range=None), model.params, model.statistics))
+    outer = {
+        name: net[name] for name in ("type_map", "atom_exclude_types", "pair_exclude_types", "rcond", "preset_out_bias")
+    }
+    variables = net["@variables"]
+    still = {"out_bias": np.zeros_like(variables["out_bias"]), "out_std": variables["out_std"]}
+    net["@variables"] = still
+    inside = np.asarray(constants["inside"], np.float64).reshape(-1, 1)
+    net["fitting"]["@variables"] = {**net["fitting"]["@variables"], "bias_atom_e": inside}
+    tab: Tree = {"@class": "PairTab", "@version": 1, "rmin": short.first, "hh": short.step, "ntypes": config.num_types}
+    tab |= {"rmax": short.first + short.step * short.points, "rcut": config.rcut, "nspline": short.points}
+    tab["@variables"] = {
+        "vdata": short_range.rows(short, constants["splines"]),
+        "tab_info": np.asarray([short.first, short.step, short.points, config.num_types]),
+        "tab_data": np.asarray(constants["splines"], np.float64).reshape(-1),
+    }
+    sel = max(part.sel if isinstance(part.sel, int) else sum(part.sel) for part in parts(config.descriptor))
+    pairs = {**outer, "@variables": still, "@class": "Model", "type": "pairtab", "@version": 2, "tab": tab}
+    pairs |= {"rcut": config.rcut, "sel": sel}
+    head = {"@class": "Model", "type": "zbl", "@version": 2, "models": [net, pairs], "weights": "sum"}
+    blend = {"sw_rmin": short.sw_rmin, "sw_rmax": short.sw_rmax, "smin_alpha": short.smin_alpha}
+    return {**outer, **head, **blend, "@variables": variables}
+
+
+def _plain_tree(model: Model) -> Tree:
     config = model.config
     trees = [
         _descriptor_tree(

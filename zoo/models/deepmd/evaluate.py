@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from flowaware_core import versions
+from zoo.errors import UserError
 from zoo.md import neighbours
 from zoo.md.cells import EVERYWHERE, NOWHERE, Periodic
+from zoo.models.deepmd import series
 from zoo.models.deepmd.config import Potential, SeAtten, parts
 from zoo.models.deepmd.convert import Model
 from zoo.models.deepmd.layout import Layout
@@ -41,11 +43,25 @@ def too_many(config: Potential, most: tuple[int, ...]) -> bool:
     return sum(most) > limit if isinstance(limit, int) else any(a > b for a, b in zip(most, limit, strict=True))
 
 
+def arrays(model: Model) -> tuple[Any, Any]:
+    """What the compiled functions take: parameters, with embedding nets as series where the model says so, and statistics.
+
+    Raises:
+        UserError: the model is said to be compressed, and cannot be.
+    """
+    if not model.compressed:
+        return model.params, model.statistics
+    if model.nearest_a is None:
+        raise UserError("a compressed model says no smallest distance; compress the model that it was made from again")
+    return series.compressed(model.config, model.params, model.statistics, model.nearest_a), model.statistics
+
+
 class Evaluator:
     """Energy, force, virial and energies of atoms of frames, one at a time."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self._arrays = arrays(model)
         self._slots: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._warned = False
 
@@ -75,11 +91,7 @@ class Evaluator:
         table = neighbours.table(found, layout.slots, limits(config))
         cell = np.zeros((3, 3)) if cell_33 is None else np.asarray(cell_33, np.float64)
         with versions.enable_x64():
-            result = jax.device_get(
-                compiled(config, layout)(
-                    self.model.params, self.model.statistics, coord, cell, table.neighbour, table.image
-                )
-            )
+            result = jax.device_get(compiled(config, layout)(*self._arrays, coord, cell, table.neighbour, table.image))
         return _unsorted(result, order, len(types_N))
 
     def _layout(self, counts: tuple[int, ...], most: tuple[int, ...]) -> Layout:

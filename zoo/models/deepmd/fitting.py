@@ -45,5 +45,10 @@ def energies(config: Potential, params: Any, bias_T: jax.Array, layout: Layout, 
             [net(str(kind), descriptor_ND[part], part) for kind, part in enumerate(layout.atom_sections)]
         )
     wide = jnp.result_type(float)  # float64 with 64-bit types switched on
-    counted = np.asarray([float(kind not in config.atom_exclude_types) for kind in range(config.num_types)])
-    return (found.astype(wide) + bias_T.astype(wide)[layout.types]) * counted[layout.types]
+    return (found.astype(wide) + bias_T.astype(wide)[layout.types]) * counted(config, layout)
+
+
+def counted(config: Potential, layout: Layout) -> np.ndarray:
+    """1 for atoms of types that have an energy, 0 for the others, [N]."""
+    found = np.asarray([float(kind not in config.atom_exclude_types) for kind in range(config.num_types)])
+    return found[layout.types]

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from zoo.models.deepmd import fitting, se_atten, se_e2_a, se_e2_r
+from zoo.models.deepmd import fitting, se_atten, se_e2_a, se_e2_r, short_range
 from zoo.models.deepmd.config import Descriptor, Potential, parts
+from zoo.models.deepmd.environment import lengths, near, placed
 from zoo.models.deepmd.layout import Layout, excluded
 
 MODULES: dict[str, Any] = {"se_e2_a": se_e2_a, "se_e2_r": se_e2_r, "se_atten": se_atten}
@@ -68,7 +69,11 @@ def initial_statistics(config: Potential) -> Statistics:
         components = 1 if part.type == "se_e2_r" else 4
         shape = (count, components)
         described[str(index)] = {"davg": jnp.zeros(shape, dtype), "dstd": jnp.ones(shape, dtype)}
-    return {"descriptor": described, "bias": jnp.zeros(count, jnp.result_type(float))}
+    wide = jnp.result_type(float)
+    found = {"descriptor": described, "bias": jnp.zeros(count, wide)}
+    if config.short_range is not None:
+        found["short_range"] = short_range.constants(config.short_range, count, wide)
+    return found
 
 
 def descriptor_width(descriptor: Descriptor) -> int:
@@ -99,7 +104,16 @@ def atom_energies(
 ) -> jax.Array:
     """Energy [N] of every atom, also of those that only fill up the layout."""
     described = describe(config, params, statistics, layout, displacement_NS3.astype(dtype_of(config)), present_NS)
-    return fitting.energies(config, params["fitting"], statistics["bias"], layout, described)
+    if config.short_range is None:
+        return fitting.energies(config, params["fitting"], statistics["bias"], layout, described)
+    constants = statistics["short_range"]
+    net_N = fitting.energies(config, params["fitting"], constants["inside"], layout, described)
+    if config.pair_exclude_types:
+        present_NS = present_NS & ~excluded(config.pair_exclude_types, layout)
+    near_NS = near(displacement_NS3, present_NS, config.rcut)
+    distance_NS = lengths(placed(displacement_NS3, present_NS, config.rcut)).astype(net_N.dtype)
+    found = short_range.mixed(config.short_range, constants["splines"], layout, distance_NS, near_NS, net_N)
+    return found + fitting.counted(config, layout) * statistics["bias"].astype(found.dtype)[layout.types]
 
 
 def outputs(

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from zoo.models.deepmd import series
 from zoo.models.deepmd.config import SeA
 from zoo.models.deepmd.environment import normalised
 from zoo.models.deepmd.layout import Layout
@@ -58,6 +59,8 @@ def moments(config: Any, params: Any, layout: Layout, neighbour: int, block_NSA:
     """Sum over the slots of one neighbour type of row times embedding: [N, A, M]."""
 
     def contract(layers: Any, part_nSA: jax.Array) -> jax.Array:
+        if series.is_series(layers):
+            return series.moments(layers, part_nSA)
         embedded = network(layers, part_nSA[..., :1], config.activation_function)
         return jnp.einsum("nsa,nsm->nam", part_nSA, embedded)
 
@@ -71,13 +74,15 @@ def moments(config: Any, params: Any, layout: Layout, neighbour: int, block_NSA:
 
 def empty_moments(config: Any, params: Any, neighbour: int, empty_TA: jax.Array) -> jax.Array:
     """What one slot without a neighbour adds, per centre type: [T, A, M]."""
-    if config.type_one_side:
-        embedded = network(params[str(neighbour)], empty_TA[:, :1], config.activation_function)
-    else:
-        embedded = jnp.stack(
-            [
-                network(params[f"{centre}-{neighbour}"], empty_TA[centre, :1], config.activation_function)
-                for centre in range(empty_TA.shape[0])
-            ]
+    found = []
+    for centre in range(empty_TA.shape[0]):
+        layers, row_1A = (
+            params[str(neighbour) if config.type_one_side else f"{centre}-{neighbour}"],
+            empty_TA[centre, None],
         )
-    return empty_TA[:, :, None] * embedded[:, None, :]
+        if series.is_series(layers):
+            found.append(series.moments(layers, row_1A[:, None])[0])
+        else:
+            embedded_1M = network(layers, row_1A[:, :1], config.activation_function)
+            found.append(row_1A.T * embedded_1M)
+    return jnp.stack(found)

@@ -36,7 +36,7 @@ def load(file: Path) -> Tree:
     if suffix in ELSEWHERE:
         raise UserError(f"{file} {ELSEWHERE[suffix].format(file=file, stem=file.with_suffix(''))}")
     if suffix not in (".dp", ".yaml", ".yml"):
-        raise UserError(f"{file}: models are read from .dp and .yaml files")
+        raise UserError(f"{file}: models are read from .dp, .yaml and .pt files")
     if not file.is_file():
         raise UserError(f"{file} does not exist")
     tree = _load_hdf5(file) if suffix == ".dp" else _load_yaml(file)

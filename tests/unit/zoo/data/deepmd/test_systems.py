@@ -166,3 +166,24 @@ def test_the_reference_data_reads(reference_data: Path) -> None:
     found = systems.read(places, ["O", "H", "Ge", "Te", "C"], base)
     assert [len(system) for system in found] == [160, 4, 4, 36, 15]
     np.testing.assert_array_equal(np.sort(found[1].types), np.sort(found[2].types))
+
+
+def test_what_dpdata_reads(tmp_path: Path) -> None:
+    pytest.importorskip("dpdata")
+    write(tmp_path / "a", virial=np.tile(np.arange(9.0), (FRAMES, 1)))
+    (ours,) = systems.read(["a"], ["H", "O"], tmp_path)
+    (theirs,) = systems.read(["deepmd/npy::a"], ["H", "O"], tmp_path)
+    # dpdata sorts nothing here, and rounds to its own precision.
+    np.testing.assert_array_equal(theirs.types, ours.types)
+    np.testing.assert_allclose(theirs.coord, ours.coord, rtol=1e-6)
+    np.testing.assert_allclose(theirs.cell, ours.cell, rtol=1e-6)
+    for name, values in ours.labels.items():
+        np.testing.assert_allclose(theirs.labels[name], values, rtol=1e-6)
+        assert theirs.known[name].all() and ours.known[name].all()
+    with pytest.raises(UserError, match="dpdata knows no format 'vasp/outkar'"):
+        systems.read(["vasp/outkar::a"], ["H", "O"], tmp_path)
+    with pytest.raises(UserError, match="nothing does not exist"):
+        systems.read(["vasp/outcar::nothing"], ["H", "O"], tmp_path)
+    (tmp_path / "OUTCAR").write_text("no such thing")
+    with pytest.raises(UserError, match="dpdata cannot read it as vasp/outcar|no frames"):
+        systems.read(["vasp/outcar::OUTCAR"], ["H", "O"], tmp_path)

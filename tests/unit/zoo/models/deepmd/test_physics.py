@@ -107,3 +107,34 @@ def test_atoms_that_are_not_there_change_nothing(coord: np.ndarray) -> None:
     base = potential(coord, TYPES, CELL)
     more = potential(np.concatenate([coord, np.full((2, 3), 9.9)]), np.append(TYPES, [-1, -1]), CELL)
     assert more.energy == base.energy and not more.force[5:].any() and not more.atom_energy[5:].any()
+
+
+def test_boundaries_may_differ_between_frames(coord: np.ndarray) -> None:
+    """Periodic, a slab and free frames one after the other: each as if it were alone, wherever its atoms are wrapped to."""
+    potential = evaluator("se_e2_a")
+    slab = (True, True, False)
+    frames: list[tuple[Any, Any]] = [(CELL, None), (CELL, slab), (None, None), (CELL, (False, False, False))]
+    energies = [float(potential(coord, TYPES, cell, periodic).energy) for cell, periodic in frames]
+    again = [float(potential(coord, TYPES, cell, periodic).energy) for cell, periodic in reversed(frames)]
+    assert energies == again[::-1] and len({round(energy, 9) for energy in energies[:3]}) == 3
+    assert energies[2] == energies[3]  # a cell that repeats nowhere says nothing
+    high = np.asarray([CELL[0], CELL[1], 50 * CELL[2]])
+    assert abs(float(potential(coord, TYPES, high).energy) - energies[1]) < 1e-10  # a slab is a cell that is very high
+    moved = coord + np.asarray([[1, 0, 0], [0, -2, 0], [0, 0, 0], [3, 1, 0], [0, 0, 0]]) @ CELL
+    assert abs(float(potential(moved, TYPES, CELL, slab).energy) - energies[1]) < 1e-10
+
+
+def test_single_precision_nets_sum_in_double_precision() -> None:
+    """Many copies of one atom: the energy is so many times that of one, far beyond the digits of float32."""
+    section = {"type_map": ["A"], "descriptor": {"type": "se_e2_a", "sel": [4], "rcut": 3.0, "neuron": [2, 4]}}
+    section["descriptor"] |= {"axis_neuron": 2, "precision": "float32"}  # type: ignore[attr-defined]
+    config = potential({**section, "fitting_net": {"neuron": [3], "precision": "float32"}}, "model")
+    with versions.enable_x64():
+        params, statistics = initial_parameters(config, jax.random.key(0)), initial_statistics(config)
+    statistics["bias"] = np.asarray([-467.123456789])
+    alone = Evaluator(Model(config, params, statistics))
+    count = 20000
+    one = float(alone(np.zeros((1, 3)), np.zeros(1, int), None).energy)
+    many = alone(np.arange(count)[:, None] * np.asarray([[10.0, 0, 0]]), np.zeros(count, int), None)
+    assert np.asarray(many.energy).dtype == np.float64
+    assert abs(float(many.energy) / count - one) < 1e-9 and not many.force.any()

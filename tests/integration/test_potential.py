@@ -1,0 +1,155 @@
+"""Deep potentials by their commands: a training goes on bit for bit, its model is used, and bad frames are told in one line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from zoo import predict, simulate, train
+from zoo.models.deepmd.convert import read
+
+MODEL = [
+    "recipe.model.type_map=[O,H]",
+    "recipe.model.descriptor={type: se_e2_a, sel: auto, rcut: 2.5, rcut_smth: 0.5, neuron: [2, 4], axis_neuron: 2}",
+    "recipe.model.fitting_net={neuron: [4, 4]}",
+]
+DATA = ["recipe.data.train=[one,two]", "recipe.data.test=[one]", "recipe.data.batch_size=8", "recipe.data.readers=0"]
+TINY = [
+    "recipe=dp_water",
+    "cluster=emulated",
+    "cluster.n=8",
+    *MODEL,
+    *DATA,
+    "recipe.optimizer.decay_steps=2",
+    "recipe.training.steps=8",
+    "recipe.training.ema_decay=0.9",
+    "log_every=1",
+    "eval_every=2",
+    "checkpoint_every=4",
+]
+
+
+@pytest.fixture(autouse=True)
+def single_precision_again() -> Any:
+    """The commands switch 64-bit types on for their process, which here is that of all tests."""
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+def write(folder: Path, types: str, frames: int = 4, **changes: Any) -> Path:
+    """A periodic system with energies and forces."""
+    rng = np.random.default_rng(len(types))
+    atoms = len(types.split())
+    inside = folder / "set.000"
+    inside.mkdir(parents=True)
+    (folder / "type.raw").write_text(types)
+    (folder / "type_map.raw").write_text("O H")
+    arrays = {
+        "coord": (np.arange(atoms)[:, None] * [1.1, 0.4, 0] + 0.1 * rng.normal(size=(frames, atoms, 3))).reshape(
+            frames, -1
+        ),
+        "box": np.tile(5 * np.eye(3).reshape(-1), (frames, 1)),
+        "energy": -3.0 * atoms + 0.1 * rng.normal(size=frames),
+        "force": 0.1 * rng.normal(size=(frames, 3 * atoms)),
+    }
+    for name, values in (arrays | changes).items():
+        if values is not None:
+            np.save(inside / f"{name}.npy", values)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("frames")
+    write(folder / "one", "0 1 1")
+    write(folder / "two", "0 1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def straight(command: Any, data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of eight steps."""
+    run_dir = tmp_path_factory.mktemp("straight")
+    result = command(train.main, *TINY, f"data_dir={data_dir}", f"run_dir={run_dir}", "steps=8", bare=True)
+    assert result.code == 0, result.err
+    assert "audit passed" in result.out and f"the potential is in {run_dir / 'model.dp'}" in result.out
+    return run_dir
+
+
+@pytest.mark.slow
+def test_half_and_half_is_the_whole(command: Any, straight: Path, data_dir: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "halves"
+    for steps in (4, 8):
+        result = command(train.main, *TINY, f"data_dir={data_dir}", f"run_dir={run_dir}", f"steps={steps}", bare=True)
+        assert result.code == 0, result.err
+    assert (run_dir / "lcurve.out").read_bytes() == (straight / "lcurve.out").read_bytes()
+    whole, halves = read(straight / "model.dp"), read(run_dir / "model.dp")
+    assert jax.tree.all(
+        jax.tree.map(np.array_equal, (whole.params, whole.statistics), (halves.params, halves.statistics))
+    )
+
+
+@pytest.mark.slow
+def test_another_cutoff_does_not_go_on(command: Any, straight: Path, data_dir: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(straight, run_dir)
+    words = [*TINY, f"data_dir={data_dir}", f"run_dir={run_dir}", "steps=12", "recipe.model.descriptor.rcut=2.0"]
+    result = command(train.main, *words, bare=True)
+    assert result.code == 2 and "rcut" in result.err and len(result.err.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_the_model_is_tested_and_moves(command: Any, straight: Path, data_dir: Path, tmp_path: Path) -> None:
+    model = f"model={straight / 'model.dp'}"
+    words = ["recipe=dp", model, f"input={data_dir / 'one'},{data_dir / 'two'}", f"output={tmp_path / 'errors'}"]
+    result = command(predict.main, *words, bare=True)
+    assert result.code == 0 and "Force RMSE" in result.out and "no labels of virial" in result.out
+    found = np.loadtxt(tmp_path / "errors/detail.000.f.out")
+    assert found.shape == (12, 6) and (tmp_path / "errors/parity.png").stat().st_size > 1000
+    frame = tmp_path / "frame.xyz"
+    frame.write_text(
+        '3\nLattice="5 0 0 0 5 0 0 0 5" Properties=species:S:1:pos:R:3 pbc="T T T"\nO 0 0 0\nH 1.1 0.4 0\nH 2.2 0.8 0\n'
+    )
+    ends = []
+    for name, more in (("plain", []), ("split", ["cluster=emulated", "cluster.n=8"])):
+        output = tmp_path / name
+        words = [model, f"structure={frame}", "steps=6", "every=3", f"output={output}", "temperature_k=100", *more]
+        result = command(simulate.main, *words, bare=True)
+        assert result.code == 0, result.err
+        ends.append(np.loadtxt(output / "thermo.log"))
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-9, atol=1e-9)
+    assert (tmp_path / "split/plan.txt").exists()
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"energy": np.full(4, np.nan)}, "bad, frame 0: energy holds numbers that are not finite"),
+    ({"coord": np.zeros((4, 9))}, "bad, frame 0: atoms 0 and 1 lie on the same spot"),
+    ({"force": np.zeros((3, 9))}, "set.000/force.npy has the shape [3, 9]; expected [4, 9]"),
+    ({"box": np.zeros((4, 9))}, "bad, frame 0: the cell has no vector along its periodic direction 0"),
+    ({"box": None}, "set.000/box.npy is missing; a system without a cell has an empty file `nopbc`"),
+    ({"coord": None}, "set.000/coord.npy is missing"),
+]
+
+
+@pytest.mark.parametrize(("changes", "text"), BAD, ids=lambda value: value[:30] if isinstance(value, str) else "")
+def test_bad_frames_are_told_in_one_line(command: Any, tmp_path: Path, changes: dict, text: str) -> None:
+    write(tmp_path / "bad", "0 1 1", **changes)
+    words = [*TINY, "recipe.data.train=[bad]", f"data_dir={tmp_path}", f"run_dir={tmp_path / 'run'}"]
+    result = command(train.main, *words, bare=True)
+    assert result.code == 2 and len(result.err.splitlines()) == 1 and text in result.err, result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_model_or_element_is_told_in_one_line(command: Any, tmp_path: Path) -> None:
+    words = ["recipe=dp", f"model={tmp_path / 'none.dp'}", f"input={tmp_path}"]
+    result = command(predict.main, *words, bare=True)
+    assert result.code == 2 and "none.dp does not exist" in result.err and len(result.err.splitlines()) == 1
+    result = command(simulate.main, f"model={tmp_path / 'none.pb'}", "structure=x.xyz", bare=True)
+    assert result.code == 2 and "dp convert-backend" in result.err
+    result = command(simulate.main, "model=m.dp", "structure=x.xyz", "stepps=3", bare=True)
+    assert result.code == 2 and "'stepps=3' is not an option" in result.err
