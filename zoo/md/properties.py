@@ -70,8 +70,9 @@ def relaxed(atoms: Any, max_force: float, cell: bool) -> Any:
 
     moved = atoms.copy()
     moved.calc = atoms.calc
-    moving = FrechetCellFilter(moved) if cell else moved
-    if not BFGSLineSearch(moving, logfile=None).run(fmax=max_force, steps=MOST_STEPS):
+    moving: Any = FrechetCellFilter(moved) if cell else moved
+    silent: Any = None
+    if not BFGSLineSearch(moving, logfile=silent).run(fmax=max_force, steps=MOST_STEPS):
         raise UserError(
             f"the structure does not come to rest in {MOST_STEPS} steps; raise max_force or mend the structure"
         )

@@ -93,7 +93,7 @@ class Trajectory:
         with versions.enable_x64():
             while done < steps:
                 state = jax.device_get(state)
-                layout, table = self._neighbours(state.coord, state.cell)
+                layout, table = self._neighbours(np.asarray(state.coord), np.asarray(state.cell))
                 fixed = (*self._arrays, table, system.mass, state.coord, state.cell)
                 one = functools.partial(stepped, system.model.config, layout, self.motion, system.skin)
                 if float(margin(system.model.config, self.motion, system.skin, state.coord, state.cell, state)) <= 0:

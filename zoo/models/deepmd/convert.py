@@ -74,7 +74,7 @@ def write(file: Path, model: Model) -> None:
     now = str(datetime.datetime.now(tz=datetime.UTC))
     head = {"software": "flowaware-zoo", "version": "3.2.0", "time": now, "backend": "dpmodel"}
     known = {} if model.nearest_a is None else {"min_nbor_dist": np.asarray(model.nearest_a)}
-    tree = {"model": tree_of(model), "model_def_script": script, "@variables": known}
+    tree: Tree = {"model": tree_of(model), "model_def_script": script, "@variables": known}
     if model.compressed:
         tree["compressed"] = True  # ours alone: deepmd-kit finds the nets, and compresses them its own way
     serial.save(Path(file), {**head, **tree})

@@ -163,7 +163,7 @@ def mixed(
 def share(config: ShortRange, distance_NS: jax.Array, near_NS: jax.Array) -> jax.Array:
     """The part [N] of the table."""
     # Relative to the nearest one, so that no sum underflows; the factor cancels.
-    nearest_N1 = jnp.min(jnp.where(near_NS, distance_NS, jnp.inf), axis=1, keepdims=True)
+    nearest_N1 = jnp.min(jnp.where(near_NS, distance_NS, jnp.inf), axis=1, keepdims=True, initial=jnp.inf)
     alone_N1 = ~jnp.isfinite(nearest_N1)
     nearest_N1 = jax.lax.stop_gradient(jnp.where(alone_N1, 0.0, nearest_N1))
     power_NS = jnp.where(near_NS, jnp.exp((nearest_N1 - distance_NS) / config.smin_alpha), 0.0)
