@@ -80,13 +80,16 @@ class DeepmdRecipe:
         """
         self.name = config.name
         self.data_dir = Path(data_dir)
+        self._dataset: FrameDataset | None = None
+        self._empty = not config.model
+        if self._empty:  # recipe=dp without an input.json: enough to predict with a model that is named
+            return
         self.given = potential(config.model, "recipe.model")
         self.data_config = typed(DataConfig, config.data, "recipe.data")
         self.rate = typed(RateConfig, config.optimizer, "recipe.optimizer")
         self.training = typed(TrainingConfig, config.training, "recipe.training")
         self.learning_rate = loss.learning_rate(self.rate, self.training.steps)
         self.optimizer = optax.adam(self.learning_rate)
-        self._dataset: FrameDataset | None = None
 
     def summary(self) -> str:
         """The model in one line, with its number of parameters."""
@@ -244,6 +247,8 @@ class DeepmdRecipe:
             raise UserError(f"most={most}; it must be a whole number of at least 1")
         output = Path(words.get("output", "predictions"))
         files = [Path(name) for name in words.get("model", "").split(",") if name] or [run_dir / "model.dp"]
+        if missing := next((file for file in files if not file.exists()), None):
+            raise UserError(f"{missing} does not exist; train first, or name a .dp, .yaml or .pt file with model=")
         models = [convert.read(file) for file in files]
         found = systems.read(words["input"].split(","), models[0].config.type_map)
         if len(models) > 1:
@@ -285,6 +290,10 @@ class DeepmdRecipe:
         return data
 
     def _open(self) -> FrameDataset:
+        if self._empty:
+            raise UserError(
+                f"recipe={self.name} says nothing of model and data; give input_json=FILE, or another recipe"
+            )
         if self._dataset is None:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")

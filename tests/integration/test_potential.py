@@ -139,7 +139,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "text"), BAD, ids=lambda value: value[:30] if isinstance(value, str) else "")
 def test_bad_frames_are_told_in_one_line(command: Any, tmp_path: Path, changes: dict, text: str) -> None:
     write(tmp_path / "bad", "0 1 1", **changes)
-    words = [*TINY, "recipe.data.train=[bad]", f"data_dir={tmp_path}", f"run_dir={tmp_path / 'run'}"]
+    words = [
+        *TINY,
+        "recipe.data.train=[bad]",
+        "recipe.data.test=[]",
+        f"data_dir={tmp_path}",
+        f"run_dir={tmp_path / 'run'}",
+    ]
     result = command(train.main, *words, bare=True)
     assert result.code == 2 and len(result.err.splitlines()) == 1 and text in result.err, result.err
     assert not (tmp_path / "run").exists()
@@ -149,6 +155,8 @@ def test_a_missing_model_or_element_is_told_in_one_line(command: Any, tmp_path: 
     words = ["recipe=dp", f"model={tmp_path / 'none.dp'}", f"input={tmp_path}"]
     result = command(predict.main, *words, bare=True)
     assert result.code == 2 and "none.dp does not exist" in result.err and len(result.err.splitlines()) == 1
+    result = command(train.main, "recipe=dp", "cluster=local", f"run_dir={tmp_path / 'run'}", bare=True)
+    assert result.code == 2 and "recipe=dp says nothing of model and data; give input_json=FILE" in result.err
     result = command(simulate.main, f"model={tmp_path / 'none.pb'}", "structure=x.xyz", bare=True)
     assert result.code == 2 and "dp convert-backend" in result.err
     result = command(simulate.main, "model=m.dp", "structure=x.xyz", "stepps=3", bare=True)
