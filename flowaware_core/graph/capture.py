@@ -132,7 +132,7 @@ def _solver(params: dict[str, Any], operands: tuple[Operand, ...]) -> tuple[Any,
 
 
 def _rule_name(equation: Any) -> str:
-    """No collective combines the bits of whole numbers, only flags: "and" and "or" over bits follow "xor", which has none."""
+    """Collectives combine flags but no bits: "and" and "or" of whole numbers follow the rule of "xor", which none combines."""
     name = str(equation.primitive.name)
     if name in ("reduce_and", "reduce_or") and equation.invars[0].aval.dtype != np.bool_:
         return "reduce_xor"

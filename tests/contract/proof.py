@@ -1,4 +1,4 @@
-"""Proves rules: an operator forced into every placement its rule allows gives what the whole one gives and moves what is predicted.
+"""Proves rules: an operator in every placement its rule allows gives what the whole gives, and moves what is predicted.
 
 Any function is a source of operators: it is captured, run eagerly on its own arguments, and each operator that runs is taken out
 as a program of one operator with the values it met. Values that are not meant to be equal to the last bit (eigenvectors have no

@@ -30,8 +30,9 @@ CASES |= {
 }
 CASES |= {f"nn.{name}": (getattr(jax.nn, name), (real(16, 24),)) for name in NETWORK if hasattr(jax.nn, name)}
 CASES |= {
-    f"nn.{name} gradient": (jax.grad(lambda x, name=name: getattr(jax.nn, name)(x).sum()), (real(16, 24),))
+    f"nn.{name} gradient": (jax.vmap(jax.vmap(jax.grad(getattr(jax.nn, name)))), (real(16, 24),))
     for name in NETWORK
+    if hasattr(jax.nn, name)
 }
 CASES |= {
     f"special.{name}": (getattr(special, name), (unit(16, 24),))

@@ -73,10 +73,10 @@ CASES: dict[str, Case] = {
     **_conv_cases("valid", IMAGES, real(3, 3, 16, 24), padding="VALID", dimension_numbers=NHWC),
     **_conv_cases("dilated", IMAGES, real(3, 3, 16, 24), rhs_dilation=(2, 2), dimension_numbers=NHWC),
     **_conv_cases(
-        "dilated input",
+        "of a dilated input",
         IMAGES,
         real(3, 3, 16, 24),
-        padding=((1, 2), (1, 2)),
+        padding=((1, 2),) * 2,
         lhs_dilation=(2, 2),
         dimension_numbers=NHWC,
     ),
