@@ -223,34 +223,55 @@ class Verdict:
         return self.difference <= 1 and not self.stray
 
 
-def prove(instance: Instance, assignments: Sequence[Assignment], sizes: Sequence[int]) -> Verdict:
-    """Runs one operator under several assignments, in one program, on virtual devices."""
-    graph = instance.graph
-    all_placed = [placed(instance, assignment) for assignment in assignments]
+Pair = tuple[Instance, Assignment]
+
+
+def prove(pairs: Sequence[Pair], sizes: Sequence[int]) -> Verdict:
+    """Runs operators, each under an assignment, side by side in one program on virtual devices."""
+    all_placed = [(instance.graph, placed(instance, assignment)) for instance, assignment in pairs]
     devices = np.array(jax.devices()[: math.prod(sizes)]).reshape(sizes)
     mesh = versions.mesh(devices, [f"axis{index}" for index in range(len(sizes))])
-    inputs = [[spmd.sharding(one.tensors[tensor], mesh) for tensor in graph.inputs] for one in all_placed]
-    outputs = [[spmd.sharding(one.tensors[tensor], mesh) for tensor in graph.outputs] for one in all_placed]
+    inputs = [[spmd.sharding(one.tensors[tensor], mesh) for tensor in graph.inputs] for graph, one in all_placed]
+    outputs = [[spmd.sharding(one.tensors[tensor], mesh) for tensor in graph.outputs] for graph, one in all_placed]
     predicted: collections.Counter[str] = collections.Counter()
-    for one in all_placed:
+    for graph, one in all_placed:
         for move in trace(graph, one, sizes).communications:
             predicted[move.kind] += move.times * move.bytes
 
     def run(arguments: Any) -> Any:
-        return [spmd.replay(graph, one, mesh)(*args) for one, args in zip(all_placed, arguments, strict=True)]
+        both = zip(all_placed, arguments, strict=True)
+        return [spmd.replay(graph, one, mesh)(*args) for (graph, one), args in both]
 
     jitted = jax.jit(run, in_shardings=(inputs,), out_shardings=outputs, keep_unused=True)
-    arguments = [list(map(jax.device_put, instance.values, where)) for where in inputs]
-    compiled = jitted.lower(arguments).compile(compiler_options=versions.compiler_options("cpu", optimise=False))
+    values = [list(map(jax.device_put, one.values, where)) for (one, _), where in zip(pairs, inputs, strict=True)]
+    compiled = jitted.lower(values).compile(compiler_options=versions.compiler_options("cpu", optimise=False))
     found: collections.Counter[str] = collections.Counter()
     for collective in hlo.collectives(compiled.as_text() or "", math.prod(sizes)):
         found[collective.kind] += (1 if collective.count is None else collective.count) * collective.bytes
-    expected = instance.expected
-    difference = max(
-        (distance(got, want) for results in compiled(arguments) for got, want in zip(results, expected, strict=True)),
-        default=0.0,
-    )
-    return Verdict(difference, dict(predicted), dict(found))
+    differences = [
+        distance(got, want)
+        for (instance, _), results in zip(pairs, compiled(values), strict=True)
+        for got, want in zip(results, instance.expected, strict=True)
+    ]
+    return Verdict(max(differences, default=0.0), dict(predicted), dict(found))
+
+
+def refuted(pairs: Sequence[Pair], sizes: Sequence[int]) -> list[str]:
+    """What is wrong with these operators under these assignments, a sentence each; empty if all is proven."""
+    try:
+        verdict = prove(pairs, sizes)
+        problem = "" if verdict.ok else f"differs by {verdict.difference:.2g} tolerances, moves {verdict.stray}"
+    except Exception as error:  # the compiler's: which operator it stumbles over is found below
+        problem = f"{type(error).__name__}: {str(error)[:300]}"
+    if not problem:
+        return []
+    if len(pairs) == 1:
+        instance, assignment = pairs[0]
+        shapes = [tensor.shape for tensor in instance.graph.tensors]
+        factors = [(factor.size, factor.kind) for factor in instance.operator.rule.factors]
+        return [f"{instance.operator.primitive} of {shapes} with axes on {assignment} of {factors}: {problem}"]
+    middle = len(pairs) // 2
+    return [*refuted(pairs[:middle], sizes), *refuted(pairs[middle:], sizes)] or [f"only together: {problem}"]
 
 
 def distance(got: Any, want: Any) -> float:

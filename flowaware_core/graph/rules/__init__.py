@@ -82,7 +82,9 @@ RULES: dict[str, RuleFunction] = {
     **dict.fromkeys(
         ("reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window"), reductions.window
     ),
-    **dict.fromkeys(("select_and_scatter", "select_and_scatter_add", "select_and_gather_add"), reductions.window),
+    "select_and_gather_add": reductions.window,
+    "select_and_scatter": reductions.window_locally,
+    "select_and_scatter_add": reductions.window_locally,
     # Products.
     "dot_general": products.dot_general,
     "ragged_dot": products.ragged_dot,

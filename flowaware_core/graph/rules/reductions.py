@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,11 @@ def window(operands: Sequence[Shape], results: Sequence[Shape], params: dict[str
         if size[dim] == 1 and len(lengths) == 1 and not _padded(params, dim):
             building.add(lengths.pop(), "map", dict.fromkeys(tensors, dim), dict.fromkeys(range(len(results)), dim))
     return building.fill(operands, results, "halo").build()
+
+
+def window_locally(operands: Sequence[Shape], results: Sequence[Shape], params: dict[str, Any]) -> Rule:
+    """A window that the partitioner gathers whatever it is cut along."""
+    return dataclasses.replace(window(operands, results, params), local=True)
 
 
 def _padded(params: dict[str, Any], dim: int) -> bool:

@@ -60,6 +60,7 @@ CASES: dict[str, Case] = {
     "custom_jvp": (jax.grad(lambda x: _smooth(x).sum()), (real(16, 24),)),
     "custom_vjp": (jax.grad(lambda x: _clipped(x).sum()), (real(16, 24),)),
     "remat": (jax.grad(lambda x, w: jax.checkpoint(lambda a: jnp.sin(a @ w))(x).sum()), (real(16, 24), real(24, 24))),
+    "optimization_barrier": (lambda x: lax.optimization_barrier((x, x[:, 0])), (real(16, 24),)),
     "jit": (jax.jit(lambda x: jnp.sin(x)), (real(16, 24),)),
     "named call": (lambda x: jax.named_call(jnp.sin, name="sine")(x), (real(16, 24),)),
     "custom_vmap": (_sine, (real(16, 24),)),

@@ -60,7 +60,6 @@ CASES |= {
     "lax.complex": (lax.complex, (real(16, 24), real(16, 24, seed=1))),
     "lax.real and imag": (lambda x: lax.real(x) + lax.imag(x), (waves(16, 24),)),
     "lax.population_count": (lambda x: lax.population_count(x) + lax.clz(x), (whole(16, 24, high=99),)),
-    "lax.optimization_barrier": (lambda x: lax.optimization_barrier((x, x[:, 0])), (real(16, 24),)),
     "numpy.logical": (
         lambda a, b: jnp.logical_and(a, b) | jnp.logical_not(b) ^ a,
         (flags(16, 24), flags(16, 24, seed=1)),
