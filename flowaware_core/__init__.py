@@ -7,9 +7,11 @@ step = fa.apply(plan, task)
 
 from flowaware_core.api import STRATEGIES as STRATEGIES
 from flowaware_core.api import DoesNotFit as DoesNotFit
+from flowaware_core.api import Pin as Pin
 from flowaware_core.api import Step as Step
 from flowaware_core.api import apply as apply
 from flowaware_core.api import compare as compare
+from flowaware_core.api import describe as describe
 from flowaware_core.api import plan as plan
 from flowaware_core.api import resize as resize
 from flowaware_core.audit import Audit as Audit
@@ -18,7 +20,6 @@ from flowaware_core.cluster import GIB as GIB
 from flowaware_core.cluster import Cluster as Cluster
 from flowaware_core.cluster import Device as Device
 from flowaware_core.cluster import Level as Level
-from flowaware_core.explain import describe as describe
 from flowaware_core.explain import diff as diff
 from flowaware_core.plan import Plan as Plan
 from flowaware_core.task import Task as Task

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from flowaware_core import versions
+from flowaware_core import explain, versions
 from flowaware_core.cluster.mesh import Axis, Mesh
 from flowaware_core.cluster.model import GIB, Cluster, Device
 from flowaware_core.cost import communication
@@ -18,12 +19,15 @@ from flowaware_core.cost.estimate import Estimate, estimate
 from flowaware_core.cost.memory import Usage
 from flowaware_core.cost.unknown import unknown
 from flowaware_core.execute import spmd
-from flowaware_core.explain import describe
+from flowaware_core.graph.model import Graph
 from flowaware_core.graph.placement import Choices, Placement, place
 from flowaware_core.graph.structure import Structure
+from flowaware_core.outline import outline
 from flowaware_core.plan import Alternative, Plan, Predicted, WhatIf, decode, encode
 from flowaware_core.program import Program
 from flowaware_core.search.operators import Candidate
+from flowaware_core.search.pins import Pin
+from flowaware_core.search.space import fits
 from flowaware_core.search.strategies import STRATEGIES, Planner, Result
 from flowaware_core.search.templates import batch_classes
 from flowaware_core.task import Task, abstract
@@ -42,6 +46,7 @@ def plan(
     *rest: Any,
     strategy: str = "auto",
     what_if: bool = False,
+    pins: Sequence[Pin] = (),
 ) -> Plan:
     """Finds how to split a task over a cluster.
 
@@ -51,13 +56,15 @@ def plan(
         cluster: the devices.
         strategy: "auto" searches; the others of `STRATEGIES` are what people write by hand and what other systems choose.
         what_if: plans for one more of the cluster's outermost members and for twice the memory too, and says what they would bring.
+        pins: dimensions of arguments that shall be on a level of the cluster, whatever else is found.
 
     Returns:
-        the plan, with predictions of its time, memory and collectives.
+        the plan, with predictions of its time, memory and collectives. Operators without a rule run whole on every device: a
+        warning and the plan's notes say where they stand and what they cost.
 
     Raises:
         DoesNotFit: no plan of this strategy fits in memory.
-        ValueError: unknown strategy.
+        ValueError: unknown strategy, or a pin that no plan can follow.
     """
     if not isinstance(task, Task):
         task, cluster = _bare(task, cluster), rest[0]
@@ -66,9 +73,11 @@ def plan(
     assert isinstance(cluster, Cluster)
     program = Program.of(task)
     begin = time.perf_counter()
-    planner = Planner(program.graph, program.structure, cluster)
+    planner = Planner(program.graph, program.structure, cluster, pins)
     made, result = _planned(program, planner, strategy, begin)
-    return dataclasses.replace(made, what_if=_what_if(program, cluster, strategy, result)) if what_if else made
+    for note in unknown(program.graph, cluster.device):
+        warnings.warn(str(note), stacklevel=2)
+    return dataclasses.replace(made, what_if=_what_if(program, planner, strategy, result)) if what_if else made
 
 
 def compare(task: Task, cluster: Cluster, strategies: Sequence[str] = STRATEGIES) -> dict[str, Plan | DoesNotFit]:
@@ -101,8 +110,9 @@ def _planned(program: Program, planner: Planner, strategy: str, begin: float) ->
     return _plan(program, cluster.name, cluster.device, strategy, result, spent, alternatives), result
 
 
-def _what_if(program: Program, cluster: Cluster, strategy: str, result: Result) -> tuple[WhatIf, ...]:
+def _what_if(program: Program, planner: Planner, strategy: str, result: Result) -> tuple[WhatIf, ...]:
     """The step on a cluster with one more of its outermost members, and with twice the memory where memory binds."""
+    cluster = planner.cluster
     outer, device = cluster.levels[0], cluster.device
     levels = (dataclasses.replace(outer, size=outer.size + 1), *cluster.levels[1:])
     changes = {f"{outer.size + 1} {outer.name}s instead of {outer.size}": dataclasses.replace(cluster, levels=levels)}
@@ -113,7 +123,7 @@ def _what_if(program: Program, cluster: Cluster, strategy: str, result: Result) 
         )
     found = []
     for change, other in changes.items():
-        best = Planner(program.graph, program.structure, other).plan(strategy).best
+        best = Planner(program.graph, program.structure, other, planner.pins).plan(strategy).best
         found.append(WhatIf(change, best.estimate.step_s if best.fits else None))
     if not result.limited:
         found.append(WhatIf(twice, result.best.estimate.step_s))
@@ -128,6 +138,19 @@ def _limits(candidate: Candidate) -> dict[str, float]:
         name = " x ".join(mesh.names[axis] for axis in sorted(move.axes))
         spent[name] = spent.get(name, 0.0) + move.times * communication.seconds(move.kind, move.bytes, move.axes, mesh)
     return dict(sorted(spent.items(), key=lambda item: -item[1]))
+
+
+def describe(what: Plan | Task | Callable[..., Any], args: Sequence[Any] = ()) -> str:
+    """A few dozen lines of plain text for a person.
+
+    Args:
+        what: a plan; or a task, or a bare function with its `args`: then its logical dimensions, where they conflict, the blocks it
+            repeats and its backbone, which is what a plan is made from.
+        args: of a bare function, arrays or shapes.
+    """
+    if isinstance(what, Plan):
+        return explain.describe(what)
+    return outline(Program.of(what if isinstance(what, Task) else _bare(what, args)))
 
 
 def resize(original: Plan, task: Task, axes: Mapping[str, int]) -> Plan:
@@ -162,6 +185,7 @@ class Step:
         in_shardings, out_shardings: as the task's arguments and results, a `NamedSharding` per leaf.
         task: what is run.
         jitted: the function under `jax.jit`.
+        graph, placement: the captured program and where each of its values lies.
     """
 
     mesh: jax.sharding.Mesh
@@ -169,8 +193,14 @@ class Step:
     out_shardings: Any
     task: Task
     jitted: Any
+    graph: Graph
+    placement: Placement
 
     def __call__(self, *args: Any) -> Any:
+        """One call on arrays; the memory of carried arguments goes to the results."""
+        leaves = jax.tree.leaves(args)
+        if self.task.carried and len({id(leaf) for leaf in leaves}) < len(leaves):
+            args = _apart(args)
         return self.jitted(*args)
 
     def lower(self) -> jax.stages.Lowered:
@@ -234,7 +264,23 @@ def _step(program: Program, placed: Placement, mesh: jax.sharding.Mesh) -> Step:
     jitted = jax.jit(
         step, in_shardings=in_shardings, out_shardings=out_shardings, donate_argnums=tuple(sorted(task.carried))
     )
-    return Step(mesh, in_shardings, out_shardings, task, jitted)
+    return Step(mesh, in_shardings, out_shardings, task, jitted, graph, placed)
+
+
+def _apart(args: Sequence[Any]) -> Any:
+    """The arguments with a copy of every array that was met before: memory can be given away once only.
+
+    The CPU's runtime of jax 0.10 does not survive an array that is donated twice.
+    """
+    met: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array) and id(leaf) in met:
+            return leaf.copy()
+        met.add(id(leaf))
+        return leaf
+
+    return jax.tree.map(own, args)
 
 
 def _bare(function: Callable[..., Any], args: Any) -> Task:
@@ -413,7 +459,7 @@ def _placed(program: Program, choices: Choices, mesh: Mesh) -> Placement:
     for index, (group, assignment) in enumerate(zip(program.structure.groups, choices.groups, strict=True)):
         for dim, length in enumerate(group.sizes):
             cut = int(np.prod([size for size, chosen in zip(mesh.sizes, assignment, strict=True) if chosen == dim]))
-            if length % cut:
+            if not fits(length, cut, group.shardable[dim]):
                 raise ValueError(
                     f"dimension {dim} of group {index}, {length} long, does not divide into {cut} parts; "
                     f"choose sizes that the mesh {dict(zip(mesh.names, mesh.sizes, strict=True))} divides"
@@ -421,4 +467,4 @@ def _placed(program: Program, choices: Choices, mesh: Mesh) -> Placement:
     return place(program.graph, program.structure, choices)
 
 
-__all__ = ["STRATEGIES", "DoesNotFit", "Step", "apply", "compare", "describe", "plan", "resize"]
+__all__ = ["STRATEGIES", "DoesNotFit", "Pin", "Step", "apply", "compare", "describe", "plan", "resize"]

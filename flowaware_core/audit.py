@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import jax
 
 from flowaware_core import hlo, versions
+from flowaware_core.cost.trace import trace
 from flowaware_core.explain import GIB, size
+from flowaware_core.graph.model import Graph
+from flowaware_core.graph.placement import Placement
 from flowaware_core.plan import Plan
 
 BYTES_TOLERANCE = 0.10
@@ -24,6 +29,11 @@ STRAY_SHARE = 0.01
 MEMORY_TOLERANCE = 0.15
 # Less than a thousandth of the smallest card: layouts and scratch of a tiny program, not what decides a plan.
 MEMORY_FLOOR = 2**23
+# So many lines of the program are named.
+NAMED = 10
+
+# The scope in which an operator and the moves of its operands are replayed.
+_OPERATOR = re.compile(r"\bop(\d+)(?:\.operand)?(?=/|$)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +86,24 @@ class Audit:
         return "\n".join(lines)
 
 
-def audit(compiled: jax.stages.Compiled, plan: Plan) -> Audit:
-    """Reads a compiled program and holds it against the plan's prediction, which was made before compiling."""
+class Split(Protocol):
+    """What a finding needs to name the lines of the program that it comes from: `Step` has it."""
+
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def placement(self) -> Placement: ...
+
+
+def audit(compiled: jax.stages.Compiled, plan: Plan, step: Split | None = None) -> Audit:
+    """Reads a compiled program and holds it against the plan's prediction, which was made before compiling.
+
+    Args:
+        compiled: what XLA made.
+        plan: what it was made from.
+        step: what `apply` gave; with it, findings name the lines of the program whose values are moved against the plan.
+    """
     module = hlo.parse(compiled.as_text() or "")
     found = hlo.collectives(module, plan.num_devices)
     counted: dict[str, dict[str, int]] = collections.defaultdict(lambda: {"count": 0, "bytes": 0})
@@ -106,21 +132,60 @@ def audit(compiled: jax.stages.Compiled, plan: Plan) -> Audit:
     held = versions.memory(compiled)
     memory = {"predicted": laid_out["total"], "compiled": None if held is None else held.total}
     flops = {"predicted": plan.predicted.flops, "compiled": hlo.flops(module)}
-    findings = (*_collective_findings(sides), *_memory_findings(memory))
-    return Audit(plan.cluster, backend, plan.num_devices, sides, memory, flops, findings, tuple(notes))
+    findings = [*_collective_findings(sides), *_memory_findings(memory)]
+    off = {kind for kind in sides if _off(sides[kind], sides)}
+    if step is not None and off:
+        findings += _strays(found, step, plan, off)
+    return Audit(plan.cluster, backend, plan.num_devices, sides, memory, flops, tuple(findings), tuple(notes))
 
 
-def _collective_findings(sides: dict[str, dict[str, dict[str, int]]]) -> list[str]:
-    total = sum(entry["compiled"]["bytes"] for entry in sides.values())
+Sides = dict[str, dict[str, dict[str, int]]]
+
+
+def _collective_findings(sides: Sides) -> list[str]:
     findings = []
     for kind, entry in sides.items():
-        predicted, compiled = entry["predicted"]["bytes"], entry["compiled"]["bytes"]
-        if not entry["predicted"]["count"]:
-            if compiled > max(STRAY_SHARE * total, BYTES_FLOOR):
-                findings.append(f"{kind}: {size(compiled)} compiled, none predicted")
-        elif abs(predicted - compiled) > max(BYTES_TOLERANCE * compiled, BYTES_FLOOR):
-            findings.append(f"{kind}: {size(predicted)} predicted, {size(compiled)} compiled")
+        predicted, compiled = entry["predicted"], size(entry["compiled"]["bytes"])
+        if _off(entry, sides) and predicted["count"]:
+            findings.append(f"{kind}: {size(predicted['bytes'])} predicted, {compiled} compiled")
+        elif _off(entry, sides):
+            findings.append(f"{kind}: {compiled} compiled, none predicted")
     return findings
+
+
+def _off(entry: dict[str, dict[str, int]], sides: Sides) -> bool:
+    predicted, compiled = entry["predicted"]["bytes"], entry["compiled"]["bytes"]
+    if not entry["predicted"]["count"]:
+        total = sum(other["compiled"]["bytes"] for other in sides.values())
+        return compiled > max(STRAY_SHARE * total, BYTES_FLOOR)
+    return abs(predicted - compiled) > max(BYTES_TOLERANCE * compiled, BYTES_FLOOR)
+
+
+def _strays(found: Sequence[hlo.Collective], step: Split, plan: Plan, kinds: set[str]) -> list[str]:
+    """The operators around which a kind of collective moves more than planned, a line each, the largest first.
+
+    An all-gather that nobody planned is a value that XLA replicates. Operators carry their number in the name of what is
+    compiled for them.
+    """
+    extra: collections.Counter[tuple[str, int]] = collections.Counter()
+    for collective in found:
+        numbers = _OPERATOR.findall(collective.op_name)
+        times = 1 if collective.count is None else collective.count
+        extra[collective.kind, int(numbers[-1]) if numbers else -1] += times * collective.bytes
+    for move in trace(step.graph, step.placement, tuple(plan.axes.values())).communications:
+        extra[move.kind, move.operator] -= move.times * move.bytes
+    operators = {operator.id: operator for operator, _ in step.graph.walk()}
+    lines: collections.Counter[tuple[str, str]] = collections.Counter()
+    for (kind, number), surplus in extra.items():
+        if kind in kinds and surplus > 0:
+            operator = operators.get(number)
+            place = f"{operator.primitive} at {operator.source}" if operator else "carried values"
+            lines[kind, place] += surplus
+    return [
+        f"{kind}: {size(surplus)} more than planned around {place}"
+        + (", which XLA replicates against the plan" if kind == "all-gather" else "")
+        for (kind, place), surplus in lines.most_common(NAMED)
+    ]
 
 
 def _memory_findings(memory: dict[str, int | None]) -> list[str]:

@@ -74,11 +74,12 @@ def bind(equation: JaxprEqn, values: Sequence[Any], params: Mapping[str, Any] | 
 
 
 def source(equation: JaxprEqn) -> str:
-    """Where in the traced program an equation stands, as "file.py:12 (function)": the same wherever the file is installed."""
+    """Where in the traced program an equation stands, as "file.py:12 (function)", the same wherever the file is installed; "" where
+    it does not know."""
     from jax.extend import source_info_util
 
     found = re.match(r"(?:.*[/\\])?(.+?):(\d+)(?::\d+)? (\(.*\))$", source_info_util.summarize(equation.source_info))
-    return "{}:{} {}".format(*found.groups()) if found else "an unknown line"
+    return "{}:{} {}".format(*found.groups()) if found else ""
 
 
 def mesh(devices: Any, names: Sequence[str]) -> jax.sharding.Mesh:

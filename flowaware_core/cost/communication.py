@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.graph.layout import Layout, local_shape, steps
 from flowaware_core.graph.model import Communication
-from flowaware_core.graph.placement import Partial
+from flowaware_core.graph.placement import Exchange, Partial
 
 # Two ways to lay out the same bytes: an exchange copies its operand on either side.
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -67,8 +67,15 @@ def reshard(
     found = []
     current = source
     for step in steps(source, target):
-        if step.kind != "slice" and math.prod(sizes[axis] for axis in step.axes) > 1:
-            size = math.prod(local_shape(shape, current, sizes)) * itemsize
+        count = math.prod(sizes[axis] for axis in step.axes)
+        if step.kind != "slice" and count > 1:
+            local = list(local_shape(shape, current, sizes))
+            if step.kind == "all-to-all":
+                # Every receiver gets as much: the dimension that is cut is padded first.
+                for dim, (before, after) in enumerate(zip(current, step.layout, strict=True)):
+                    if len(after) > len(before):
+                        local[dim] = -(-local[dim] // count) * count
+            size = math.prod(local) * itemsize
             found.append(Communication(step.kind, size, step.axes))
         current = step.layout
     return tuple(found)
@@ -87,14 +94,15 @@ def combine(
         sizes: sizes of the mesh axes.
 
     The sums over several dimensions are one all-reduce each. An all-reduce whose result is at once cut along the very
-    axes it ran over is a reduce-scatter.
+    axes it ran over is a reduce-scatter, if the shards are equal.
     """
     partial = tuple(axes for axes in partial if math.prod(sizes[axis] for axis in axes) > 1)
     if not partial:
         return reshard(shape, itemsize, natural, target, sizes)
     size = math.prod(local_shape(shape, natural, sizes)) * itemsize
     chain = steps(natural, target)
-    if len(partial) == len(chain) == 1 and chain[0].kind == "slice" and _scatters(natural, target, partial[0]):
+    even = all(length % math.prod(sizes[a] for a in axes) == 0 for length, axes in zip(shape, target, strict=True))
+    if even and len(partial) == len(chain) == 1 and chain[0].kind == "slice" and _scatters(natural, target, partial[0]):
         return (Communication("reduce-scatter", size, partial[0]),)
     sums = (Communication("all-reduce", size, axes) for axes in partial)
     return (*sums, *reshard(shape, itemsize, natural, target, sizes))
@@ -104,3 +112,33 @@ def _scatters(natural: Layout, target: Layout, partial: tuple[int, ...]) -> bool
     """Whether the target is the natural layout with exactly the partial axes added to one dimension."""
     added = [after[len(before) :] for before, after in zip(natural, target, strict=True) if before != after]
     return len(added) == 1 and added[0] == partial
+
+
+def borders(
+    shapes: Sequence[Sequence[int]],
+    itemsizes: Sequence[int],
+    layouts: Sequence[Layout | None],
+    wanted: Sequence[Exchange],
+    sizes: Sequence[int],
+) -> tuple[Communication, ...]:
+    """The exchanges between neighbours before an operator runs; a border taken later includes the ones taken before.
+
+    Args:
+        shapes, itemsizes, layouts: of the operator's operands.
+        wanted: the exchanges, in order.
+        sizes: sizes of the mesh axes.
+    """
+    found = []
+    wide: dict[int, list[int]] = {}
+    for exchange in wanted:
+        border = exchange.border
+        layout = layouts[border.operand]
+        assert layout is not None, "a literal is not cut"
+        shape = wide.setdefault(border.operand, list(local_shape(shapes[border.operand], layout, sizes)))
+        others = math.prod(size for dim, size in enumerate(shape) if dim != border.dim)
+        for length in (border.before, border.after):
+            if length and math.prod(sizes[axis] for axis in exchange.axes) > 1:
+                size = others * length * itemsizes[border.operand]
+                found.append(Communication("collective-permute", size, exchange.axes))
+        shape[border.dim] += border.before + border.after
+    return tuple(found)

@@ -12,8 +12,8 @@ from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cluster.model import Device
 from flowaware_core.cost import communication, compute, memory
 from flowaware_core.cost.trace import Trace, trace
-from flowaware_core.graph.layout import axes_of
-from flowaware_core.graph.model import Graph
+from flowaware_core.graph.layout import axes_of, local_shape
+from flowaware_core.graph.model import Graph, Operator
 from flowaware_core.graph.placement import OperatorPlacement, Placement
 
 
@@ -59,7 +59,7 @@ def estimate(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> 
 def _work(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> tuple[float, float]:
     """Seconds of computation and floating point operations of one device."""
     work = flops = 0.0
-    shards_of: dict[int, int] = {}
+    shards_of: dict[int, float] = {}
     seconds_of: dict[tuple[object, ...], float] = {}
     for operator, times in graph.walk():
         if operator.subgraphs:
@@ -67,7 +67,7 @@ def _work(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> tup
         chosen = placement.operators[operator.id]
         shards = shards_of.get(id(chosen))
         if shards is None:
-            shards = shards_of[id(chosen)] = _shards(chosen, mesh)
+            shards = shards_of[id(chosen)] = _shards(operator, graph, chosen, mesh)
         size = sum(graph.tensors[tensor].bytes for tensor in (*operator.inputs, *operator.results))
         matrix = operator.primitive in compute.MATRIX_PRIMITIVES
         dtype = graph.tensors[operator.results[0]].dtype if matrix else ""
@@ -80,8 +80,17 @@ def _work(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> tup
     return work, flops
 
 
-def _shards(chosen: OperatorPlacement, mesh: Mesh) -> int:
-    """Into how many different parts an operator is cut: over all axes that any of its tensors is cut along."""
-    axes = {axis for layout in chosen.operands if layout for axis in axes_of(layout)}
-    axes |= {axis for result in chosen.results for axis in axes_of(result.layout)}
-    return math.prod(mesh.sizes[axis] for axis in axes)
+def _shards(operator: Operator, graph: Graph, chosen: OperatorPlacement, mesh: Mesh) -> float:
+    """By how much less the busiest device does than the whole: the number of shards, less what is padding in the largest."""
+    sides = [(t, layout) for t, layout in zip(operator.operands, chosen.operands, strict=True) if layout]
+    sides += [(t, result.layout) for t, result in zip(operator.results, chosen.results, strict=True)]
+    axes: set[int] = set()
+    padding = 1.0
+    for tensor, layout in sides:
+        used = axes_of(layout)
+        axes |= used
+        if used and isinstance(tensor, int):
+            shape = graph.tensors[tensor].shape
+            held = math.prod(local_shape(shape, layout, mesh.sizes)) * math.prod(mesh.sizes[axis] for axis in used)
+            padding = max(padding, held / max(1, math.prod(shape)))
+    return math.prod(mesh.sizes[axis] for axis in axes) / padding

@@ -12,9 +12,12 @@ from flowaware_core.graph.interpret import Body, interpret
 from flowaware_core.graph.layout import Layout, Step, local_shape
 from flowaware_core.graph.model import Communication, Constant, Graph, Operator
 from flowaware_core.graph.placement import OperatorPlacement, Placement, Result
+from flowaware_core.graph.rules import Border
 
 # The same values in another order of dimensions, as the CPU's convolution and gather want them.
 COPY = "layout copy"
+# A shard with the borders of its neighbours.
+BORDERS = "borders"
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -70,6 +73,10 @@ class _Recorder:
         self.buffers: list[Buffer] = []
         self._local_bytes: dict[tuple[tuple[int, ...], Layout], int] = {}  # elements
         self._copies: dict[int, Buffer] = {}
+        # Borders: the shapes of widened buffers, what was exchanged, and what came of it, each for a buffer by its moment.
+        self._shapes: dict[int, tuple[int, ...]] = {}
+        self._exchanged: set[tuple[int, str, int, int, tuple[int, ...]]] = set()
+        self._wide: dict[tuple[int, Border, tuple[int, ...]], Buffer] = {}
         self._times, self._depth = 1, 0
 
     def buffer(self, tensor: int, layout: Layout, primitive: str, sources: Sequence[Any]) -> Buffer:
@@ -102,6 +109,7 @@ class _Recorder:
 
     def bind(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
         reorder = _reordered(operator) if operator.primitive == "conv_general_dilated" else (False, False, False)
+        values = self._widened(operator, values, placement) if placement.exchanges else values
         operands = [self._copy(value) if wanted else value for value, wanted in zip(values, reorder[:2], strict=False)]
         operands += values[len(operands) :]
         results = []
@@ -109,6 +117,39 @@ class _Recorder:
             made = self.buffer(tensor, result.layout, operator.primitive, operands)
             results.append(self.buffer(tensor, result.layout, COPY, (made,)) if reorder[2] else made)
         return results
+
+    def _widened(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
+        """Operands with the borders of the neighbouring shards; what was exchanged before is not exchanged again."""
+        wide = list(values)
+        for exchange in placement.exchanges:
+            border = exchange.border
+            value, tensor = wide[border.operand], operator.operands[border.operand]
+            assert isinstance(tensor, int), "a literal is not cut"
+            shape = self._shapes.setdefault(value.moment, self._local(tensor, placement.operands[border.operand]))
+            for side, length in (("before", border.before), ("after", border.after)):
+                key = (value.moment, side, border.dim, length, exchange.axes)
+                alone = math.prod(self._sizes[axis] for axis in exchange.axes) == 1
+                if length and not alone and key not in self._exchanged:
+                    self._exchanged.add(key)
+                    size = value.bytes // shape[border.dim] * length
+                    self._communicate([Communication("collective-permute", size, exchange.axes)], operator)
+            made = self._wide.get((value.moment, border, exchange.axes))
+            if made is None and border.before + border.after:
+                grown = (
+                    *shape[: border.dim],
+                    shape[border.dim] + border.before + border.after,
+                    *shape[border.dim + 1 :],
+                )
+                size = value.bytes // shape[border.dim] * grown[border.dim]
+                made = Buffer(size, BORDERS, (value,), len(self.buffers), value.tensor, False, size, self._depth)
+                self.buffers.append(made)
+                self._shapes[made.moment] = grown
+                self._wide[value.moment, border, exchange.axes] = made
+            wide[border.operand] = made or value
+        return wide
+
+    def _local(self, tensor: int, layout: Layout | None) -> tuple[int, ...]:
+        return local_shape(self._tensors[tensor].shape, layout or (), self._sizes)
 
     def _copy(self, value: Buffer) -> Buffer:
         """One reordered copy per buffer, however many read it."""

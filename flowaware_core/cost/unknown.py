@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 
-from flowaware_core import versions
 from flowaware_core.cluster.model import Device
 from flowaware_core.cost import compute
 from flowaware_core.graph.model import Graph
@@ -42,7 +41,7 @@ def unknown(graph: Graph, device: Device) -> tuple[Unknown, ...]:
     for operator, times in graph.walk():
         if operator.rule.known:
             continue
-        key = operator.primitive, versions.source(operator.equation)
+        key = operator.primitive, operator.source
         count, seconds = found.get(key, (0, 0.0))
         cost = float(compute.seconds(operator, graph.tensors, np.ones(()), device))
         found[key] = count + times, seconds + times * cost

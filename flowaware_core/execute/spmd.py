@@ -47,6 +47,8 @@ class _Constrain:
         self._shardings: dict[Layout, NamedSharding] = {}
 
     def _constrain(self, value: Any, tensor: int, layout: Layout) -> Any:
+        if self._mesh.size == 1:
+            return value
         if self._tensors[tensor].dtype == "key":
             # Keys themselves cannot carry a constraint on every supported version, the numbers they consist of can.
             words = jax.lax.with_sharding_constraint(jax.random.key_data(value), self._sharding((*layout, ())))
@@ -70,7 +72,7 @@ class _Constrain:
     def bind(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
         plain = [value.value if isinstance(value, Constant) else value for value in values]
         with jax.named_scope(f"op{operator.id}"):
-            if operator.rule.local and placement.cut:
+            if placement.exchanges or (operator.rule.local and placement.cut):
                 return local.bind(operator, plain, placement, self._mesh, lambda layout: self._sharding(layout).spec)
             return versions.bind(operator.equation, plain)
 

@@ -7,6 +7,7 @@ jaxpr object between equal calls, so the same variable object means another valu
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -143,7 +144,7 @@ def _is_placement(equation: Any) -> bool:
     """Whether an equation says where a value shall be and nothing else."""
     if equation.primitive.name == "device_put":
         return all(device is None for device in equation.params["devices"])
-    return equation.primitive.name == "sharding_constraint"
+    return equation.primitive.name in ("sharding_constraint", "reshard", "layout_constraint")
 
 
 class _Tracer:
@@ -151,6 +152,7 @@ class _Tracer:
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
+        self.calls: tuple[Any, ...] = ()
 
     def tensor(self, aval: Any, role: Role) -> int:
         key = jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
@@ -199,7 +201,8 @@ class _Tracer:
             (variable, Constant(value)) for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
         )
         scope.update(bound)
-        operators = self.equations(closed.jaxpr, scope)
+        with self.inside(equation):
+            operators = self.equations(closed.jaxpr, scope)
         for variable, atom in zip(equation.outvars, closed.jaxpr.outvars, strict=True):
             environment[variable] = self.read(scope, atom)
         return operators
@@ -213,11 +216,21 @@ class _Tracer:
             [self.tensors[result].shape for result in results],
         )
         if build is not None:
-            subgraphs, ties = build(self, equation.params, operands, results)
+            with self.inside(equation):
+                subgraphs, ties = build(self, equation.params, operands, results)
             nothing = Rule((), tuple(((),) * len(s) for s in shapes[0]), tuple(((),) * len(s) for s in shapes[1]))
-            return Operator(-1, name, operands, results, nothing, 0.0, equation, subgraphs, tuple(ties))
+            return Operator(-1, name, operands, results, nothing, 0.0, equation, subgraphs, tuple(ties), self.calls)
         found = rule(_rule_name(equation), shapes[0], shapes[1], equation.params)
-        return Operator(-1, name, operands, results, found, _flops(name, found, shapes, equation.params), equation)
+        flops = _flops(name, found, shapes, equation.params)
+        return Operator(-1, name, operands, results, found, flops, equation, calls=self.calls)
+
+    @contextlib.contextmanager
+    def inside(self, call: Any) -> Iterator[None]:
+        """While it lasts, operators stand inside this equation."""
+        outer = self.calls
+        self.calls = (call, *outer)
+        yield
+        self.calls = outer
 
     def body(self, kind: str, inner: Any, repeat: int = 1) -> Subgraph:
         closed = _closed(inner)

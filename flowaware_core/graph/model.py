@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from flowaware_core import versions
 from flowaware_core.graph.rules import Rule
 
 Role = Literal["parameter", "state", "input", "constant", "activation", "output"]
@@ -80,6 +81,8 @@ class Operator:
         equation: the jaxpr equation that replaying binds.
         subgraphs: bodies of a structured operator.
         ties: pairs ((outer tensor, first dimension), inner tensor) that must share a layout; a scan's slices skip dimension 0.
+        calls: the equations inside which it stood, from the inside out: a function that a library compiled for itself does not know
+            from where it was called.
     """
 
     id: int
@@ -91,6 +94,13 @@ class Operator:
     equation: Any
     subgraphs: tuple[Subgraph, ...] = ()
     ties: tuple[tuple[int, int, int], ...] = ()
+    calls: tuple[Any, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """The line of the traced program that it comes from, as "file.py:12 (function)"."""
+        found = map(versions.source, (self.equation, *self.calls))
+        return next((line for line in found if line), "an unknown line")
 
     @property
     def inputs(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from flowaware_core.graph.layout import Layout, whole
 from flowaware_core.graph.model import Graph, Operator
-from flowaware_core.graph.rules import Dims
+from flowaware_core.graph.rules import Border, Dims, Rule
 from flowaware_core.graph.structure import Structure
 
 # Per mesh axis the logical dimension (of a group) or factor (of an operator) that it cuts, -1 for none.
@@ -46,12 +46,28 @@ class Result:
 
 
 @dataclasses.dataclass(frozen=True)
+class Exchange:
+    """A border that shards of an operand get from their neighbours along `axes` before the operator runs."""
+
+    border: Border
+    axes: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class OperatorPlacement:
-    """The layouts one operator runs with; None for a literal operand. A free operator reads its operands from their views."""
+    """How one operator runs.
+
+    Attributes:
+        operands: layouts; None for a literal.
+        results: layouts and what is partial.
+        free: whether it reads its operands from their views.
+        exchanges: borders along the dimensions that are cut, in the order in which they are exchanged.
+    """
 
     operands: tuple[Layout | None, ...]
     results: tuple[Result, ...]
     free: bool = False
+    exchanges: tuple[Exchange, ...] = ()
 
     @property
     def cut(self) -> bool:
@@ -186,7 +202,17 @@ def operator_placement(
         for operand, dims in zip(operator.operands, operator.rule.operands, strict=True)
     )
     results = tuple(Result(factor_layout(dims, assignment), partial) for dims in operator.rule.results)
-    return OperatorPlacement(operands, results, free)
+    return OperatorPlacement(operands, results, free, exchanges(operator.rule, assignment))
+
+
+def exchanges(rule: Rule, assignment: Assignment) -> tuple[Exchange, ...]:
+    """The borders that shards exchange under an assignment of factors."""
+    return tuple(
+        Exchange(border, tuple(axis for axis, factor in enumerate(assignment) if factor == index))
+        for index, factor in enumerate(rule.factors)
+        if factor.borders and index in assignment
+        for border in factor.borders
+    )
 
 
 @functools.lru_cache(maxsize=2**16)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from flowaware_core.graph.model import Graph, Operator, Tensor
-from flowaware_core.graph.rules import Dims, Rule
+from flowaware_core.graph.rules import Cut, Dims, Rule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +22,13 @@ class Group:
 
     Attributes:
         sizes: length of each logical dimension.
-        shardable: whether the dimension may be cut (a scan's leading dimension may not).
+        shardable: how the dimension may be cut: not at all (a scan's leading dimension), or into equal shards only where a member
+            is an argument or a result, whose shards JAX wants equal.
         members: tensor ids, smallest first.
     """
 
     sizes: tuple[int, ...]
-    shardable: tuple[bool, ...]
+    shardable: tuple[Cut, ...]
     members: tuple[int, ...]
 
 
@@ -56,7 +58,8 @@ class Structure:
 
 def analyse(graph: Graph) -> Structure:
     """Ties what can be tied, in program order."""
-    ties = _Ties(graph.tensors)
+    outside = {*graph.inputs, *(output for output in graph.outputs if isinstance(output, int))}
+    ties = _Ties(graph.tensors, outside)
     for index, output in graph.carried.items():
         result = graph.outputs[output]
         if isinstance(result, int):
@@ -133,8 +136,13 @@ def _tie_operator(ties: _Ties, operator: Operator) -> bool:
 
 
 def _anchor(operator: Operator, tensors: Sequence[Tensor], ties: _Ties) -> int | None:
-    """A tensor that shows every shardable factor and no other: its layout is a layout of the operator."""
+    """A tensor that shows every shardable factor and no other: its layout is a layout of the operator.
+
+    Operators that run locally or exchange borders want equal shards, which a layout does not promise: they choose themselves.
+    """
     rule: Rule = operator.rule
+    if rule.local or any(factor.borders for factor in rule.factors):
+        return None
     wanted = {index for index, factor in enumerate(rule.factors) if factor.shardable}
     if not wanted:
         return None
@@ -148,7 +156,8 @@ def _anchor(operator: Operator, tensors: Sequence[Tensor], ties: _Ties) -> int |
 class _Ties:
     """Union-find over groups that keeps how the dimensions of tensors and groups correspond."""
 
-    def __init__(self, tensors: Sequence[Tensor]):
+    def __init__(self, tensors: Sequence[Tensor], outside: AbstractSet[int]):
+        self._outside = outside
         self._shapes = [tensor.shape for tensor in tensors]
         self._group = list(range(len(tensors)))
         self._members: list[list[int]] = [[tensor.id] for tensor in tensors]
@@ -233,8 +242,10 @@ class _Ties:
                 continue
             if group not in numbers:
                 numbers[group] = len(groups)
-                shardable = tuple(dim not in self._whole[group] for dim in range(len(self._sizes[group])))
                 members = tuple(sorted(self._members[group]))
+                cut = Cut.UNEVEN if self._outside.isdisjoint(members) else Cut.EVEN
+                whole = self._whole[group]
+                shardable = tuple(Cut.WHOLE if dim in whole else cut for dim in range(len(self._sizes[group])))
                 groups.append(Group(tuple(self._sizes[group]), shardable, members))
             group_of.append(numbers[group])
         dims_of = tuple(tuple(dims) for dims in self._dims)

@@ -8,12 +8,12 @@ import numpy as np
 
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cluster.model import Device
-from flowaware_core.cost import compute
+from flowaware_core.cost import communication, compute
 from flowaware_core.cost.resharding import Chains, Resharding, partials, scalar
 from flowaware_core.graph.model import Graph
-from flowaware_core.graph.placement import Assignment
+from flowaware_core.graph.placement import Assignment, exchanges, factor_layout
 from flowaware_core.search.repeats import Repeats
-from flowaware_core.search.terms import Counts, Terms, Transfer, Work
+from flowaware_core.search.terms import Borders, Counts, Terms, Transfer, Work
 
 Labels = tuple[Assignment, ...]
 Key = tuple[object, ...]
@@ -34,6 +34,7 @@ class Pricing:
         self._arrays: dict[int, np.ndarray] = {}
         self._sides: dict[Key, tuple[np.ndarray, np.ndarray]] = {}
         self._works: dict[Key, np.ndarray] = {}
+        self._exchanges: dict[Key, np.ndarray] = {}
         self._transfers: dict[Key, np.ndarray] = {}
         self._sums: dict[Key, np.ndarray] = {}
 
@@ -79,12 +80,28 @@ class Pricing:
         for term, times in counts.items():
             if isinstance(term, Work):
                 continue
-            if term.target is None:
+            if isinstance(term, Borders):
+                total += times * self._borders(term, labels)
+            elif term.target is None:
                 sums = partials(labels, term.reduced)
                 total += times * np.array([scalar(term.shape, term.itemsize, axes, self.mesh) for axes in sums])
             else:
                 total += times * np.diagonal(self._transfer(term, labels, labels))
         return total
+
+    def _borders(self, term: Borders, labels: Labels) -> np.ndarray:
+        """Time of the exchanges between neighbours under each label of an operator."""
+        key = (term, id(labels))
+        if key not in self._exchanges:
+            found = np.zeros(len(labels))
+            for label, assignment in enumerate(labels):
+                wanted = exchanges(term.rule, assignment)
+                if wanted:
+                    layouts = [factor_layout(dims, assignment) for dims in term.rule.operands]
+                    moves = communication.borders(term.shapes, term.itemsizes, layouts, wanted, self.mesh.sizes)
+                    found[label] = sum(communication.seconds(m.kind, m.bytes, m.axes, self.mesh) for m in moves)
+            self._exchanges[key] = found
+        return self._exchanges[key]
 
     def _work(self, terms: Terms, work: Work, labels: Labels) -> np.ndarray:
         key = (work, id(labels))

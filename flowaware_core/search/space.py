@@ -6,28 +6,38 @@ from collections.abc import Callable, Sequence
 
 from flowaware_core.graph.model import Operator
 from flowaware_core.graph.placement import Assignment
+from flowaware_core.graph.rules import Cut
 from flowaware_core.graph.structure import Group
 
 Allow = Callable[[Assignment], bool]
 
 
-def assignments(lengths: Sequence[int], shardable: Sequence[bool], sizes: Sequence[int]) -> tuple[Assignment, ...]:
-    """Every way to put each mesh axis on one dimension or on none such that all shards are equal.
+def assignments(lengths: Sequence[int], shardable: Sequence[Cut], sizes: Sequence[int]) -> tuple[Assignment, ...]:
+    """Every way to put each mesh axis on one dimension or on none.
+
+    Unequal shards are offered for the axes that divide none of the dimensions: where equal ones exist they are never slower.
 
     Args:
         lengths: per dimension its length.
-        shardable: per dimension whether it may be cut at all.
+        shardable: per dimension how it may be cut.
         sizes: per mesh axis its size.
     """
-    found: list[tuple[Assignment, tuple[int, ...]]] = [((), tuple(lengths))]
+    found: list[tuple[Assignment, tuple[int, ...]]] = [((), (1,) * len(lengths))]
     for size in sizes:
+        equal = any(how and length % size == 0 for length, how in zip(lengths, shardable, strict=True))
+        allowed = [min(how, Cut.EVEN) for how in shardable] if equal else shardable
         found = [
-            ((*assignment, dim), left if dim < 0 else (*left[:dim], left[dim] // size, *left[dim + 1 :]))
-            for assignment, left in found
-            for dim in range(-1, len(left))
-            if dim < 0 or (shardable[dim] and left[dim] % size == 0)
+            ((*assignment, dim), cuts if dim < 0 else (*cuts[:dim], cuts[dim] * size, *cuts[dim + 1 :]))
+            for assignment, cuts in found
+            for dim in range(-1, len(cuts))
+            if dim < 0 or (allowed[dim] and fits(lengths[dim], cuts[dim] * size, allowed[dim]))
         ]
     return tuple(assignment for assignment, _ in found)
+
+
+def fits(length: int, cut: int, how: Cut) -> bool:
+    """Whether a length may be cut into so many shards: equal ones, or padded ones of which at most half are padding."""
+    return length % cut == 0 or (how == Cut.UNEVEN and -(-length // cut) * cut <= 2 * length)
 
 
 def group_assignments(group: Group, sizes: Sequence[int]) -> tuple[Assignment, ...]:
@@ -35,5 +45,12 @@ def group_assignments(group: Group, sizes: Sequence[int]) -> tuple[Assignment, .
 
 
 def operator_assignments(operator: Operator, sizes: Sequence[int]) -> tuple[Assignment, ...]:
+    """Every way to put each mesh axis on a factor or on none; shards that exchange borders are equal in every dimension."""
     factors = operator.rule.factors
-    return assignments([factor.size for factor in factors], [factor.shardable for factor in factors], sizes)
+    lengths = [factor.size for factor in factors]
+    found = assignments(lengths, [factor.cut for factor in factors], sizes)
+    bordered = {index for index, factor in enumerate(factors) if factor.borders}
+    if not bordered:
+        return found
+    even = set(assignments(lengths, [min(factor.cut, Cut.EVEN) for factor in factors], sizes))
+    return tuple(assignment for assignment in found if bordered.isdisjoint(assignment) or assignment in even)

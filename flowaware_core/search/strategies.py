@@ -24,6 +24,7 @@ from flowaware_core.graph.model import Graph
 from flowaware_core.graph.structure import Structure
 from flowaware_core.search import templates
 from flowaware_core.search.operators import Candidate, Solved, better, cost, priced, search, solve
+from flowaware_core.search.pins import Pin, checked, pinned, pinned_groups
 from flowaware_core.search.problem import Outline, Restriction, Space
 from flowaware_core.search.templates import Roles
 
@@ -68,13 +69,21 @@ class Planner:
     Args:
         graph, structure: the program.
         cluster: what it shall run on.
+        pins: what every strategy follows.
+
+    Raises:
+        ValueError: a pin that no plan can follow.
     """
 
-    def __init__(self, graph: Graph, structure: Structure, cluster: Cluster):
-        self.cluster = cluster
+    def __init__(self, graph: Graph, structure: Structure, cluster: Cluster, pins: Sequence[Pin] = ()):
+        checked(graph, structure, cluster, pins)
+        self.cluster, self.pins = cluster, tuple(pins)
         with collection_paused():
             self.roles = Roles.of(graph, structure)
-            self.outline = Outline.of(graph, structure, self.roles.keys())
+            keys = self.roles.keys()
+            for group, places in pinned_groups(graph, structure, pins).items():
+                keys[group] = (keys[group], places)  # no other group may stand for it
+            self.outline = Outline.of(graph, structure, keys)
         self._chains: dict[int, Chains] = {}
         self._natural: Space | None = None
 
@@ -98,7 +107,10 @@ class Planner:
 
     def _space(self, mesh: Mesh) -> Space:
         chains = self._chains.setdefault(len(mesh.axes), Chains(len(mesh.axes)))
-        return Space.of(self.outline, mesh, self.cluster.device, chains)
+        space = Space.of(self.outline, mesh, self.cluster.device, chains)
+        if not self.pins:
+            return space
+        return space.restricted(space.kept(pinned(self.outline.graph, self.outline.structure, mesh, self.pins)))
 
     def _auto(self) -> Result:
         found = [solve(self.natural)]

@@ -169,7 +169,8 @@ def _tensor(roles: Roles, mesh: Mesh, state: bool) -> Restriction:
 
         def allowed(assignment: Assignment) -> bool:
             outer = all((factor in examples) if examples else factor < 0 for factor in assignment[:inner])
-            return outer and assignment[inner] not in examples
+            cut = assignment[inner]
+            return outer and cut not in examples and not (cut >= 0 and candidate.rule.factors[cut].borders)
 
         return allowed
 

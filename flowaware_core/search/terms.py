@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from flowaware_core.cost.compute import MATRIX_PRIMITIVES
 from flowaware_core.graph.model import Graph, Operator
-from flowaware_core.graph.rules import Dims
+from flowaware_core.graph.rules import Dims, Rule
 from flowaware_core.graph.structure import Structure, tensors_of
 
 
@@ -43,7 +43,20 @@ class Transfer(NamedTuple):
     reduced: frozenset[int]
 
 
-Counts = Mapping[Work | Transfer, int]
+class Borders(NamedTuple):
+    """What the shards of an operator exchange with their neighbours before it runs: decided by its rule and its operands.
+
+    Attributes:
+        rule: the operator's.
+        shapes, itemsizes: of its operands; () and 0 for a literal.
+    """
+
+    rule: Rule
+    shapes: tuple[tuple[int, ...], ...]
+    itemsizes: tuple[int, ...]
+
+
+Counts = Mapping[Work | Transfer | Borders, int]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,7 +102,7 @@ class _Walk:
         self.node_of_operator = {o: self.groups + index for index, o in enumerate(self.operators)}
         start = self.groups + len(self.operators)
         self.node_of_view = {t: start + index for index, t in enumerate(self.views)}
-        self.nodes: list[dict[Work | Transfer, int]] = [{} for _ in range(start + len(self.views))]
+        self.nodes: list[dict[Work | Transfer | Borders, int]] = [{} for _ in range(start + len(self.views))]
         self.edges: dict[tuple[int, int], dict[tuple[Transfer, bool], int]] = {}
         self.examples: dict[Work, Operator] = {}
 
@@ -126,6 +139,12 @@ class _Walk:
 
     def _free(self, operator: Operator, times: int) -> None:
         node = self.node_of_operator[operator.id]
+        if any(factor.borders for factor in operator.rule.factors):
+            tensors = [self.graph.tensors[t] if isinstance(t, int) else None for t in operator.operands]
+            shapes = tuple(tensor.shape if tensor else () for tensor in tensors)
+            itemsizes = tuple(tensor.itemsize if tensor else 0 for tensor in tensors)
+            term = Borders(operator.rule, shapes, itemsizes)
+            self.nodes[node][term] = self.nodes[node].get(term, 0) + times
         seen: set[tuple[int, Dims]] = set()
         for operand, dims in zip(operator.operands, operator.rule.operands, strict=True):
             if not isinstance(operand, int) or self.structure.group_of[operand] < 0 or (operand, dims) in seen:

@@ -42,7 +42,8 @@ def audited(recipe: str, cluster: str, strategy: str) -> dict[str, object]:
     except fa.DoesNotFit as error:
         return {"recipe": recipe, "cluster": cluster, "strategy": strategy, "ok": True, "does_not_fit": str(error)}
     planned = time.perf_counter()
-    audit = fa.audit(fa.apply(plan, task).compile(optimise=False), plan)
+    step = fa.apply(plan, task)
+    audit = fa.audit(step.compile(optimise=False), plan, step)
     return {
         "recipe": recipe,
         "cluster": cluster,

@@ -18,7 +18,8 @@ from flowaware_core.api import Step, _step
 from flowaware_core.cluster.mesh import Axis, Mesh
 from flowaware_core.graph.placement import Choices, Placement, place
 from flowaware_core.program import Program
-from flowaware_core.search.problem import nodes
+from flowaware_core.search.space import group_assignments, operator_assignments
+from flowaware_core.search.terms import viewed
 from flowaware_core.task import Task
 
 Array = jax.Array
@@ -247,10 +248,16 @@ def mesh_of(*sizes: int) -> Mesh:
 
 
 def random_choices(program: Program, mesh: Mesh, seed: int) -> Choices:
-    """Any label for every node."""
+    """Any assignment for every group, free operator and view."""
     choose = random.Random(seed)
-    options = nodes(program.graph, program.structure, mesh)
-    return options.choices([choose.randrange(len(labels)) for labels in options.labels])
+    structure = program.structure
+    groups = tuple(choose.choice(group_assignments(group, mesh.sizes)) for group in structure.groups)
+    operators = {one.id: choose.choice(operator_assignments(one, mesh.sizes)) for one in structure.free}
+    views = {
+        tensor: choose.choice(group_assignments(structure.groups[structure.group_of[tensor]], mesh.sizes))
+        for tensor in viewed(program.graph, structure)
+    }
+    return Choices(groups, operators, views)
 
 
 def split(program: Program, choices: Choices, mesh: Mesh) -> tuple[Step, Placement]:

@@ -38,27 +38,15 @@ TOLERANCES = {8: 1e-12, 4: 1e-6, 2: 1e-2}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Instance:
-    """A program of one operator, with a value for each of its operands."""
+    """A program of one operator, with a value for each of its operands, and what it gave undivided on one device."""
 
     graph: Graph
-    values: tuple[Any, ...]
+    values: tuple[Any, ...] = ()
+    expected: tuple[Any, ...] = ()
 
     @property
     def operator(self) -> Operator:
         return self.graph.operators[0]
-
-    @functools.cached_property
-    def expected(self) -> list[Any]:
-        """What the whole operator gives on one device."""
-        operator = self.operator
-
-        def run(*values: Any) -> list[Any]:
-            met = iter(values)
-            return versions.bind(
-                operator.equation, [plain(o) if isinstance(o, Constant) else next(met) for o in operator.operands]
-            )
-
-        return jax.jit(run)(*self.values)
 
     @functools.cached_property
     def key(self) -> str:
@@ -97,8 +85,6 @@ def instances(function: Callable[..., Any], args: Sequence[Any], seen: set[str] 
             if instance.key not in seen:
                 seen.add(instance.key)
                 wanted[operator.id] = instance
-    if not any(instance.operator.inputs for instance in wanted.values()):
-        return list(wanted.values())
     layouts = tuple(whole(len(tensor.shape)) for tensor in graph.tensors)
     operators = {
         operator.id: operator_placement(operator, None, layouts, False)
@@ -106,21 +92,26 @@ def instances(function: Callable[..., Any], args: Sequence[Any], seen: set[str] 
         if not operator.subgraphs
     }
 
-    def met(*leaves: Any) -> dict[int, list[Any]]:
+    def met(*leaves: Any) -> dict[int, Any]:
         recorder = _Recorder(frozenset(wanted))
         interpret(graph, Placement(layouts, {}, operators), recorder, leaves)
         return recorder.met
 
-    values = jax.jit(met)(*jax.tree.leaves(args))
-    return [dataclasses.replace(instance, values=tuple(values[number])) for number, instance in wanted.items()]
+    if not wanted:
+        return []
+    found = jax.jit(met)(*jax.tree.leaves(args))
+    return [
+        dataclasses.replace(instance, values=tuple(found[number][0]), expected=tuple(found[number][1]))
+        for number, instance in wanted.items()
+    ]
 
 
 class _Recorder:
-    """Runs operators on whole values and keeps what the wanted ones get."""
+    """Runs operators on whole values and keeps what the wanted ones get and give."""
 
     def __init__(self, wanted: frozenset[int]):
         self.wanted = wanted
-        self.met: dict[int, list[Any]] = {}
+        self.met: dict[int, tuple[list[Any], list[Any]]] = {}
 
     def constant(self, tensor: int, value: Any) -> Any:
         del tensor
@@ -131,9 +122,10 @@ class _Recorder:
 
     def bind(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
         del placement
+        results = versions.bind(operator.equation, [plain(value) for value in values])
         if operator.id in self.wanted:
-            self.met[operator.id] = [value for value in values if not isinstance(value, Constant)]
-        return versions.bind(operator.equation, [plain(value) for value in values])
+            self.met[operator.id] = [value for value in values if not isinstance(value, Constant)], results
+        return results
 
     def settle(self, value: Any, tensor: int, operator: Operator, result: Result, target: Layout) -> Any:
         del tensor, operator, result, target
@@ -175,7 +167,7 @@ def _alone(operator: Operator, tensors: Sequence[Tensor]) -> Instance:
         table.append(dataclasses.replace(tensors[result], id=len(table), role="activation"))
     results = tuple(range(len(inputs), len(table)))
     one = dataclasses.replace(operator, id=0, operands=tuple(operands), results=results)
-    return Instance(Graph(tuple(table), (one,), inputs, results, (), {}, (), ("",) * len(inputs), None, None), ())
+    return Instance(Graph(tuple(table), (one,), inputs, results, (), {}, (), ("",) * len(inputs), None, None))
 
 
 def cuts(instance: Instance, sizes: Sequence[int], thorough: bool = False) -> list[Assignment]:
@@ -190,16 +182,25 @@ def cuts(instance: Instance, sizes: Sequence[int], thorough: bool = False) -> li
     return found if thorough else [a for a in found if 0 <= a[0] <= a[-1] or all(factor < 0 for factor in a[:-1])]
 
 
-def placed(instance: Instance, assignment: Assignment) -> Placement:
-    """The program of one operator: operands arrive as an assignment wants them, results stay as it leaves them."""
+def placed(instance: Instance, assignment: Assignment, sizes: Sequence[int]) -> Placement:
+    """The program of one operator: operands arrive as an assignment wants them, results stay as it leaves them.
+
+    Where shards would be unequal, which the border of a program does not allow, they arrive and leave whole.
+    """
     operator = instance.operator
     layouts = [whole(len(tensor.shape)) for tensor in instance.graph.tensors]
     chosen = operator_placement(operator, assignment, layouts, True)
+
+    def border(tensor: int, layout: Layout) -> Layout:
+        shape = instance.graph.tensors[tensor].shape
+        even = all(n % math.prod(sizes[a] for a in axes) == 0 for n, axes in zip(shape, layout, strict=True))
+        return layout if even else whole(len(shape))
+
     for operand, layout in zip(operator.operands, chosen.operands, strict=True):
-        if isinstance(operand, int):
-            layouts[operand] = layout
+        if isinstance(operand, int) and layout is not None:
+            layouts[operand] = border(operand, layout)
     for tensor, result in zip(operator.results, chosen.results, strict=True):
-        layouts[tensor] = result.layout
+        layouts[tensor] = border(tensor, result.layout)
     return Placement(tuple(layouts), {}, {0: chosen})
 
 
@@ -228,7 +229,7 @@ Pair = tuple[Instance, Assignment]
 
 def prove(pairs: Sequence[Pair], sizes: Sequence[int]) -> Verdict:
     """Runs operators, each under an assignment, side by side in one program on virtual devices."""
-    all_placed = [(instance.graph, placed(instance, assignment)) for instance, assignment in pairs]
+    all_placed = [(instance.graph, placed(instance, assignment, sizes)) for instance, assignment in pairs]
     devices = np.array(jax.devices()[: math.prod(sizes)]).reshape(sizes)
     mesh = versions.mesh(devices, [f"axis{index}" for index in range(len(sizes))])
     inputs = [[spmd.sharding(one.tensors[tensor], mesh) for tensor in graph.inputs] for graph, one in all_placed]

@@ -39,7 +39,8 @@ ROOMS = {
     "execute": {"graph"},
     "audit": {"graph", "cost", "cluster", "hlo", "explain"},
     "explain": set(),
-    "api": {"search", "program", "cost", "graph", "cluster", "execute", "audit", "explain", "hlo"},
+    "outline": {"program", "graph", "explain"},
+    "api": {"search", "program", "cost", "graph", "cluster", "execute", "audit", "explain", "outline", "hlo"},
     "__init__": {"api", "audit", "cluster", "explain"},
 }
 

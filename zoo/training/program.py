@@ -97,7 +97,7 @@ def compiled(plan: fa.Plan, task: fa.Task, devices: Sequence[jax.Device], say: S
 
 def audited(program: Program, folder: RunFolder, say: Say) -> fa.Audit:
     """Holds what was compiled against what was planned; writes audit.json and prints it."""
-    audit = fa.audit(program.compiled, program.plan)
+    audit = fa.audit(program.compiled, program.plan, program.step)
     folder.write("audit.json", audit.to_json())
     say(audit.describe())
     return audit

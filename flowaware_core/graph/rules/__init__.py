@@ -7,7 +7,8 @@ Shardy's sharding rules (openxla/shardy, "Sharding rules").
 Kinds of factor:
     map     sharding it costs nothing: every device does its slice.
     reduce  it is combined over: sharding it leaves a partial result on every device, to be combined by `Factor.combine`.
-    halo    a window slides along it: sharding it would cost an exchange of the border; this version keeps it whole.
+    halo    a window slides along it: every device does its slice after an exchange of borders with its neighbours. A window that is
+            summed over while it slides (the gradient of a kernel) is a `reduce` with borders.
     fixed   it must stay whole.
 
 A dimension that is merged from several factors (reshape) lists them major first; only the major one may be sharded, because a
@@ -20,7 +21,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from flowaware_core.graph.rules import indexing, linalg, products, randomness, reductions, shapes
+from flowaware_core.graph.rules import indexing, linalg, products, randomness, reductions, shapes, windows
+from flowaware_core.graph.rules.factors import Border as Border
+from flowaware_core.graph.rules.factors import Cut as Cut
 from flowaware_core.graph.rules.factors import Dims as Dims
 from flowaware_core.graph.rules.factors import Factor as Factor
 from flowaware_core.graph.rules.factors import Rule as Rule
@@ -79,12 +82,11 @@ RULES: dict[str, RuleFunction] = {
     "top_k": reductions.top_k,
     "approx_top_k": along("reduction_dimension", local=True),
     "fft": reductions.fft,
-    **dict.fromkeys(
-        ("reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window"), reductions.window
-    ),
-    "select_and_gather_add": reductions.window,
-    "select_and_scatter": reductions.window_locally,
-    "select_and_scatter_add": reductions.window_locally,
+    **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min"), windows.sliding),
+    "reduce_window": windows.mapped,
+    "select_and_gather_add": windows.mapped,
+    "select_and_scatter": windows.mapped,
+    "select_and_scatter_add": windows.selecting,
     # Products.
     "dot_general": products.dot_general,
     "ragged_dot": products.ragged_dot,
@@ -96,7 +98,8 @@ RULES: dict[str, RuleFunction] = {
     **{f"scatter{mark}{name}": indexing.scatter(how) for name, how in _SCATTERS.items() for mark in "-_"},
     # Linear algebra: matrices whole, batches of them mapped.
     **dict.fromkeys(
-        "cholesky eig eigh geqrf geqp3 hessenberg lu qr schur svd tridiagonal".split(), leading(2, local=True)
+        "cholesky eig eigh eigh_jacobi geqrf geqp3 hessenberg lu qr schur svd tridiagonal".split(),
+        leading(2, local=True),
     ),
     **dict.fromkeys(
         "cholesky_update householder_product ormqr symmetric_product symmetric_update".split(), leading(2, local=True)

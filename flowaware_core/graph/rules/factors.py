@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -11,17 +12,52 @@ Shape = tuple[int, ...]
 Dims = tuple[tuple[int, ...], ...]
 
 
+class Cut(enum.IntEnum):
+    """How a dimension may be cut: not at all, into equal shards, or also into shards of which the last are padded."""
+
+    WHOLE = 0
+    EVEN = 1
+    UNEVEN = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Border:
+    """What a shard needs of its neighbours along dimension `dim` of an operand: `before` elements of the one before it, `after` of
+    the one behind it. Beyond the ends lies what the operator pads with."""
+
+    operand: int
+    dim: int
+    before: int
+    after: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Factor:
-    """One loop dimension: its length, its kind, and for `reduce` how partial results are combined ("sum", "max", "min", ...)."""
+    """One loop dimension.
+
+    Attributes:
+        size: its length; the number of shards divides it. Where a window slides, the lengths of operand and result differ: then
+            it is the largest number that divides both and leaves no shard shorter than its borders.
+        kind: see the package.
+        combine: for `reduce`, how partial results are combined ("sum", "max", "min", ...).
+        borders: what shards exchange before they run; an entry without elements marks a window that needs none.
+        paddable: whether its shards may be unequal: it is the only factor of every dimension that it is part of, and the
+            operator is left to the partitioner, which pads shards and masks what it sums over.
+    """
 
     size: int
     kind: Kind
     combine: str = ""
+    borders: tuple[Border, ...] = ()
+    paddable: bool = False
 
     @property
     def shardable(self) -> bool:
-        return self.size > 1 and self.kind in ("map", "reduce")
+        return self.size > 1 and self.kind in ("map", "reduce", "halo")
+
+    @property
+    def cut(self) -> Cut:
+        return Cut.WHOLE if not self.shardable else Cut.UNEVEN if self.paddable else Cut.EVEN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +87,22 @@ class Building:
 
     def __init__(self, operands: Sequence[Shape], results: Sequence[Shape]):
         self.factors: list[Factor] = []
+        self.shapes = (*operands, *results)
         self.operands: list[list[tuple[int, ...]]] = [[()] * len(shape) for shape in operands]
         self.results: list[list[tuple[int, ...]]] = [[()] * len(shape) for shape in results]
 
-    def add(self, size: int, kind: Kind, operands: dict[int, int], results: dict[int, int], combine: str = "") -> int:
+    def add(
+        self,
+        size: int,
+        kind: Kind,
+        operands: dict[int, int],
+        results: dict[int, int],
+        combine: str = "",
+        borders: tuple[Border, ...] = (),
+    ) -> int:
         """Adds a factor; `operands` and `results` map a tensor's position to the dimension that is this factor."""
         index = len(self.factors)
-        self.factors.append(Factor(int(size), kind, combine))
+        self.factors.append(Factor(int(size), kind, combine, borders))
         for tensor, dim in operands.items():
             self.operands[tensor][dim] += (index,)
         for tensor, dim in results.items():
@@ -78,11 +123,22 @@ class Building:
 
     def build(self, known: bool = True, local: bool = False) -> Rule:
         return Rule(
-            tuple(self.factors),
+            tuple(self.factors) if local else self._padded(),
             tuple(tuple(dims) for dims in self.operands),
             tuple(tuple(dims) for dims in self.results),
             known,
             local,
+        )
+
+    def _padded(self) -> tuple[Factor, ...]:
+        """The factors with those marked whose shards may be unequal."""
+        even = {index for index, factor in enumerate(self.factors) if factor.borders}
+        for shape, dims in zip(self.shapes, (*self.operands, *self.results), strict=True):
+            for size, made_of in zip(shape, dims, strict=True):
+                even.update(index for index in made_of if len(made_of) > 1 or self.factors[index].size != size)
+        return tuple(
+            factor if index in even else Factor(factor.size, factor.kind, factor.combine, (), True)
+            for index, factor in enumerate(self.factors)
         )
 
 

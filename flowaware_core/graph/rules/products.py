@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from flowaware_core.graph.rules.factors import Building, Rule, Shape, fixed
+from flowaware_core.graph.rules.windows import Window, parts
 
 
 def dot_general(operands: Sequence[Shape], results: Sequence[Shape], params: dict[str, Any]) -> Rule:
@@ -61,16 +63,44 @@ def convolution(operands: Sequence[Shape], results: Sequence[Shape], params: dic
         else:
             building.add(operands[0][lhs[1]], "reduce", {0: lhs[1], 1: rhs[1]}, {}, "sum")
             building.add(operands[1][rhs[0]], "map", {1: rhs[0]}, {0: out[1]})
-    for index, (left, window, result) in enumerate(zip(lhs[2:], rhs[2:], out[2:], strict=True)):
-        pointwise = (
-            operands[1][window] == 1
-            and params["window_strides"][index] == params["lhs_dilation"][index] == 1
-            and tuple(params["padding"][index]) == (0, 0)
-        )
-        building.add(operands[1][window], "fixed", {1: window}, {})
-        if pointwise:
-            building.add(operands[0][left], "map", {0: left}, {0: result})
-        else:
-            building.add(operands[0][left], "halo", {0: left}, {})
-            building.add(results[0][result], "halo", {}, {0: result})
+    for index in range(len(lhs) - 2):
+        _spatial(building, operands, results, params, index)
     return building.build(local=groups > 1 or batch_groups > 1)
+
+
+def _spatial(
+    building: Building, operands: Sequence[Shape], results: Sequence[Shape], params: dict[str, Any], index: int
+) -> None:
+    """The factors of one dimension along which the kernel slides."""
+    numbers = params["dimension_numbers"]
+    left, kernel, out = numbers.lhs_spec[2 + index], numbers.rhs_spec[2 + index], numbers.out_spec[2 + index]
+    window = Window(
+        operands[0][left],
+        operands[1][kernel],
+        results[0][out],
+        params["window_strides"][index],
+        params["rhs_dilation"][index],
+        params["lhs_dilation"][index],
+        params["padding"][index][0],
+    )
+    if window.window == window.stride == window.holes == 1 and tuple(params["padding"][index]) == (0, 0):
+        building.add(window.window, "fixed", {1: kernel}, {})
+        building.add(window.operand, "map", {0: left}, {0: out})
+        return
+    border = window.along_result() if window.window <= window.result else None
+    if border is not None:
+        border = dataclasses.replace(border, dim=left)
+        size = parts((window.operand, window.result), [(window.operand, border)])
+        building.add(window.window, "fixed", {1: kernel}, {})
+        building.add(size, "halo", {0: left}, {0: out}, borders=(border,))
+        return
+    border = window.along_window()
+    if border is not None:
+        border = dataclasses.replace(border, dim=left)
+        size = parts((window.operand, window.window), [(window.operand, border)])
+        building.add(size, "reduce", {0: left, 1: kernel}, {}, "sum", (border,))
+        building.add(window.result, "fixed", {}, {0: out})
+        return
+    building.add(window.window, "fixed", {1: kernel}, {})
+    building.add(window.operand, "fixed", {0: left}, {})
+    building.add(window.result, "fixed", {}, {0: out})

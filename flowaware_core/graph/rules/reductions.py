@@ -1,8 +1,7 @@
-"""Rules of reductions, of what runs along a dimension, and of sliding windows."""
+"""Rules of reductions and of what runs along a dimension."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,27 +36,3 @@ def fft(operands: Sequence[Shape], results: Sequence[Shape], params: dict[str, A
 
 def top_k(operands: Sequence[Shape], results: Sequence[Shape], params: dict[str, Any]) -> Rule:
     return mapped_except(operands, results, [params.get("axis", -1)], local=True)
-
-
-def window(operands: Sequence[Shape], results: Sequence[Shape], params: dict[str, Any]) -> Rule:
-    """Sliding windows (reduce_window, its gradients): a dimension with a window of 1 is mapped, the others carry a halo."""
-    size = params["window_dimensions"]
-    rank = len(size)
-    building = Building(operands, results)
-    tensors = [position for position, shape in enumerate(operands) if len(shape) == rank]
-    for dim in range(rank):
-        lengths = {operands[position][dim] for position in tensors} | {shape[dim] for shape in results}
-        if size[dim] == 1 and len(lengths) == 1 and not _padded(params, dim):
-            building.add(lengths.pop(), "map", dict.fromkeys(tensors, dim), dict.fromkeys(range(len(results)), dim))
-    return building.fill(operands, results, "halo").build()
-
-
-def window_locally(operands: Sequence[Shape], results: Sequence[Shape], params: dict[str, Any]) -> Rule:
-    """A window that the partitioner gathers whatever it is cut along."""
-    return dataclasses.replace(window(operands, results, params), local=True)
-
-
-def _padded(params: dict[str, Any], dim: int) -> bool:
-    """A window of 1 may still shift its operand."""
-    padding = params.get("padding")
-    return padding is not None and tuple(padding[dim]) != (0, 0)

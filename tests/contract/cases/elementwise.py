@@ -72,7 +72,6 @@ CASES |= {
     "numpy.clip": (lambda x: jnp.clip(x, -0.5, 0.5), (real(16, 24),)),
     "numpy.piecewise": (lambda x: jnp.piecewise(x, [x < 0, x > 1], [-1.0, 1.0, 0.0]), (real(16, 24),)),
     "numpy.select": (lambda x: jnp.select([x < 0, x > 1], [x, 2 * x], 0.0), (real(16, 24),)),
-    "lax.mulhi": (lambda x: getattr(lax, "mulhi", lax.mul)(x, x), (whole(16, 24),)),
     "nn.standardize": (jax.nn.standardize, (real(16, 24),)),
     "nn.softmax": (jax.nn.softmax, (real(16, 24),)),
     "nn.softmax gradient": (jax.grad(lambda x: jax.nn.softmax(x)[:, 0].sum()), (real(16, 24),)),
