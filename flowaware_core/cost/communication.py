@@ -69,13 +69,7 @@ def reshard(
     for step in steps(source, target):
         count = math.prod(sizes[axis] for axis in step.axes)
         if step.kind != "slice" and count > 1:
-            local = list(local_shape(shape, current, sizes))
-            if step.kind == "all-to-all":
-                # Every receiver gets as much: the dimension that is cut is padded first.
-                for dim, (before, after) in enumerate(zip(current, step.layout, strict=True)):
-                    if len(after) > len(before):
-                        local[dim] = -(-local[dim] // count) * count
-            size = math.prod(local) * itemsize
+            size = math.prod(local_shape(shape, current, sizes)) * itemsize
             found.append(Communication(step.kind, size, step.axes))
         current = step.layout
     return tuple(found)

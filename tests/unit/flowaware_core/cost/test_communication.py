@@ -29,11 +29,6 @@ def test_partial_sums_kept_whole_are_an_all_reduce_and_sums_over_two_dimensions_
     assert [(m.kind, m.axes) for m in moves] == [("all-reduce", (0,)), ("all-reduce", (1,))]
 
 
-def test_an_exchange_pads_the_dimension_that_it_cuts() -> None:
-    (move,) = reshard((16, 6), 4, ((1,), ()), ((), (1,)), MESH.sizes)
-    assert (move.kind, move.bytes) == ("all-to-all", 4 * 8 * 4)
-
-
 def test_sums_that_are_cut_into_unequal_shards_are_an_all_reduce() -> None:
     (move,) = combine((6, 8), 4, ((), ()), ((1,), ()), ((1,),), MESH.sizes)
     assert (move.kind, move.bytes) == ("all-reduce", 6 * 8 * 4)

@@ -51,7 +51,8 @@ def test_a_dimension_pinned_whole_is_whole() -> None:
 def test_a_pin_costs_what_it_costs() -> None:
     free = fa.plan(step, ARGS, NESTED)
     pinned = fa.plan(step, ARGS, NESTED, pins=[fa.Pin("0['in']", 0, "node")])
-    assert pinned.predicted.step_s >= free.predicted.step_s
+    # On meshes after the first the search does not look for less than a thousandth of a step.
+    assert pinned.predicted.step_s >= free.predicted.step_s * 0.999
 
 
 @pytest.mark.parametrize(
