@@ -7,8 +7,9 @@ import functools
 import itertools
 import json
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ml_collections import ConfigDict
 
 from zoo.errors import PartlyFailed, UserError
 from zoo.folding import plots
-from zoo.folding.buckets import Bucket, Size, planned
+from zoo.folding.buckets import Bucket, Size, cost, planned, spread
 from zoo.folding.features import drawn_for, raw_features, read_sizes, rows_of_alignment, shown_rows, size_of
 from zoo.folding.inputs import Item, fingerprint, read_items
 from zoo.folding.item_templates import item_templates
@@ -42,6 +43,7 @@ from zoo.folding.results import (
     write_text,
 )
 from zoo.folding.searching import with_alignments
+from zoo.folding.spreading import imbalance, over_devices
 from zoo.models.alphafold2.config import changed, is_multimer, preset, uses_templates
 from zoo.models.alphafold2.convert import WHERE, draw, load
 from zoo.proteins import relaxation
@@ -120,10 +122,22 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
         say("note: no plots, as matplotlib is not installed: pip install matplotlib")
     if jobs:
         say(f"{len(jobs)} proteins in {len(plan.buckets)} buckets, {plan.waste:.0%} of the arithmetic on padding")
-    for bucket in plan.buckets:
-        for index in bucket.members:
-            outcomes[jobs[index].item.name] = one_protein(jobs[index], bucket, models, options, output, seed, say)
-            write_summary(output / "summary.csv", [outcomes[item.name] for item in items if item.name in outcomes])
+    ordered = [(jobs[index], bucket) for bucket in plan.buckets for index in bucket.members]
+    lock = threading.Lock()
+
+    def work(device: Any, members: Sequence[int]) -> None:
+        here = [dataclasses.replace(model, params=jax.device_put(model.params, device)) for model in models]
+        for job, bucket in (ordered[index] for index in members):
+            outcome = one_protein(job, bucket, here, options, output, seed, say)
+            with lock:
+                outcomes[job.item.name] = outcome
+                write_summary(output / "summary.csv", [outcomes[one.name] for one in items if one.name in outcomes])
+
+    costs, devices = [cost(bucket.size) for _, bucket in ordered], jax.local_devices()
+    if ordered and len(devices) > 1:
+        uneven = imbalance(costs, spread(costs, len(devices)))
+        say(f"spread over {len(devices)} devices, predicted imbalance {uneven:.0%}")
+    over_devices(costs, devices, work)
     finish(items, outcomes, output, say)
 
 

@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
@@ -26,10 +28,12 @@ class Network:
     def __init__(self, config: ConfigDict) -> None:
         self.model = run.Predictor(config).model
         self.calls: list[int] = []
+        self.devices: set[Any] = set()
 
     def predict(self, params: Any, draws: Any, num_res: int, size: Any, recycles: int, *rest: Any) -> Prediction:
         seed = rest[1]
         self.calls.append(seed)
+        self.devices |= jnp.zeros(()).devices()
         features = draws(0)
         assert features["msa_feat"].shape[2] == size.residues >= num_res
         if num_res == 13:
@@ -125,3 +129,23 @@ def test_what_cannot_be_relaxed_stays_and_the_summary_says_so(tmp_path: Path, ne
     assert rows["x"]["status"] == "done" and "is not relaxed: no two residues" in rows["x"]["reason"]
     assert (tmp_path / "out/x/ranked_0.cif").exists() and not list((tmp_path / "out/x").glob("relaxed_*"))
     assert "failed" in (tmp_path / "out/x/relax_metrics.json").read_text()
+
+
+def test_a_set_is_spread_over_the_devices_and_gives_the_same(
+    tmp_path: Path, networks: list[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(f">p{number}\n{(LETTERS * 9)[: 20 + number]}\n" for number in range(16))
+    said: list[str] = []
+    (tmp_path / "many").mkdir()
+    rows = folded(tmp_path / "many", text, said)
+    assert list(rows) == [f"p{number}" for number in range(16)] and {row["status"] for row in rows.values()} == {"done"}
+    (line,) = (line for line in said if line.startswith("spread over"))
+    assert line.startswith("spread over 8 devices") and int(line.split()[-1].rstrip("%")) < 10
+    assert networks[0].devices == set(jax.local_devices())
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+    (tmp_path / "one").mkdir()
+    folded(tmp_path / "one", text)
+    assert len(networks[1].devices) == 1
+    for number in range(16):
+        name = f"out/p{number}/ranked_0.cif"
+        assert (tmp_path / "many" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
