@@ -50,17 +50,24 @@ class Result:
 
     Attributes:
         best: its plan.
-        gap: how far at most the plan is from the best of the space, as a part of its cost; None where nothing is certified.
         meshes: how many meshes were searched.
         digits: decimal logarithm of the number of plans in the space.
         limited: whether a faster plan does not fit in memory.
+        bound: no plan of the space that fits costs less; -inf where nothing is proven.
     """
 
     best: Candidate
-    gap: float | None = None
     meshes: int = 1
     digits: float = 0.0
     limited: bool = False
+    bound: float = -np.inf
+
+    @property
+    def gap(self) -> float | None:
+        """How far at most the plan is from the best of the space, as a part of its cost; None where nothing is certified."""
+        cost = self.best.cost
+        certified = self.best.fits and np.isfinite(self.bound) and cost > 0
+        return max(0.0, cost - self.bound) / cost if certified else None
 
 
 class Planner:
@@ -70,14 +77,22 @@ class Planner:
         graph, structure: the program.
         cluster: what it shall run on.
         pins: what every strategy follows.
+        axes: the most axes of a mesh that is searched.
 
     Raises:
         ValueError: a pin that no plan can follow.
     """
 
-    def __init__(self, graph: Graph, structure: Structure, cluster: Cluster, pins: Sequence[Pin] = ()):
+    def __init__(
+        self,
+        graph: Graph,
+        structure: Structure,
+        cluster: Cluster,
+        pins: Sequence[Pin] = (),
+        axes: int = MOST_AXES,
+    ):
         checked(graph, structure, cluster, pins)
-        self.cluster, self.pins = cluster, tuple(pins)
+        self.cluster, self.pins, self.axes = cluster, tuple(pins), axes
         with collection_paused():
             self.roles = Roles.of(graph, structure)
             keys = self.roles.keys()
@@ -86,17 +101,33 @@ class Planner:
             self.outline = Outline.of(graph, structure, keys)
         self._chains: dict[int, Chains] = {}
         self._natural: Space | None = None
+        self._results: dict[str, Result] = {}
 
     def plan(self, strategy: str) -> Result:
         """The plan of a strategy: "auto", a template's name, "alpa" or "xla"."""
-        with collection_paused():
-            if strategy == "auto":
-                return self._auto()
-            if strategy == "alpa":
-                return Result(self._alpa())
-            if strategy == "xla":
-                return Result(self._xla())
-            return Result(self._template(strategy))
+        if strategy not in self._results:
+            with collection_paused():
+                self._results[strategy] = self._planned(strategy)
+        return self._results[strategy]
+
+    def against(self, result: Result, strategies: Sequence[str]) -> Result:
+        """A result, or that of one of the strategies where its estimate is better.
+
+        The search counts a copy of a tensor once per node that reads it, the estimate once: so this can happen.
+        """
+        best = result.best
+        for name in strategies:
+            best = better(best, dataclasses.replace(self.plan(name).best, strategy=best.strategy))
+        return dataclasses.replace(result, best=best)
+
+    def _planned(self, strategy: str) -> Result:
+        if strategy == "auto":
+            return self._auto()
+        if strategy == "alpa":
+            return Result(self._alpa())
+        if strategy == "xla":
+            return Result(self._xla())
+        return Result(self._template(strategy))
 
     @property
     def natural(self) -> Space:
@@ -115,7 +146,7 @@ class Planner:
     def _auto(self) -> Result:
         found = [solve(self.natural)]
         for mesh in meshes(self.cluster)[1:]:
-            if len(mesh.axes) <= MOST_AXES:
+            if len(mesh.axes) <= self.axes:
                 cutoff = min(solved.cost for solved in found) * (1 - WORTHWHILE)
                 found.append(solve(self._space(mesh), cutoff))
         digits = max(solved.space.digits for solved in found)
@@ -123,9 +154,8 @@ class Planner:
         if not fitted:
             # Where memory binds the search is not exact: the templates seed it.
             for name in TEMPLATES:
-                best = better(best, dataclasses.replace(self._template(name), strategy="auto"))
-        gap = max(0.0, best.cost - bound) / best.cost if best.fits and np.isfinite(bound) and best.cost > 0 else None
-        return Result(best, gap, len(found), digits, not fitted)
+                best = better(best, dataclasses.replace(self.plan(name).best, strategy="auto"))
+        return Result(best, len(found), digits, not fitted, bound)
 
     def _first_that_fits(self, found: Sequence[Solved]) -> tuple[Candidate, float, bool]:
         """The best plan of several meshes, a lower bound over all of them, and whether the cheapest answer fitted at once."""

@@ -1,6 +1,6 @@
 """How long planning takes, how close to the best it is, and what hand-written plans would cost, side by side.
 
-    python -m tests.benchmarks.planner [CASE ...] [--strategies data fsdp ...] [--out FILE]
+    python -m tests.benchmarks.planner [CASE ...] [--strategies data fsdp ...] [--axes N] [--out FILE]
 
 A case is RECIPE:CLUSTER of the zoo, or `unrolled` or `scanned`: a training step of a decoder of 8 billion parameters in 32 layers
 (the sizes of Llama 3 8B) on 8 nodes of 8 cards. Each case runs in a process of its own. A table comes first, then an object
@@ -25,7 +25,7 @@ from typing import Any
 CASES = ("resnet152:dcu32", "resnet230:dcu32", "resnet302:dcu32", "unrolled", "scanned")
 
 
-def measured(case: str, strategies: list[str]) -> dict[str, Any]:
+def measured(case: str, strategies: list[str], axes: int) -> dict[str, Any]:
     """One case in this process."""
     import flowaware_core as fa
     from flowaware_core.program import Program
@@ -35,7 +35,7 @@ def measured(case: str, strategies: list[str]) -> dict[str, Any]:
     begin, cpu = time.perf_counter(), _cpu_s()
     program = Program.of(task)
     middle, cpu_middle = time.perf_counter(), _cpu_s()
-    planner = Planner(program.graph, program.structure, cluster)
+    planner = Planner(program.graph, program.structure, cluster, axes=axes)
     result = planner.plan("auto")
     end, cpu_end = time.perf_counter(), _cpu_s()
     best = result.best
@@ -182,11 +182,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", default=CASES)
     parser.add_argument("--strategies", nargs="*", default=["data", "fsdp", "tensor"])
+    parser.add_argument("--axes", type=int, default=2, help="the most axes of a mesh that is searched")
     parser.add_argument("--out", type=Path, help="a file for the JSON objects, beside the standard output")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.one:
-        print(json.dumps(measured(arguments.one, arguments.strategies)))
+        print(json.dumps(measured(arguments.one, arguments.strategies, arguments.axes)))
         return 0
     entries = []
     for case in arguments.cases:

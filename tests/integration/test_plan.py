@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+import flowaware_core as fa
 from zoo import plan
 
 
@@ -28,7 +29,7 @@ def test_strategies_stand_side_by_side(command, tmp_path):
     result = command(plan.main, "cluster.n=2", f"run_dir={tmp_path}", "compare=all")
     assert result.code == 0, result.err
     rows = [line for line in result.out.splitlines() if line.startswith("│ ")]
-    assert [row.split()[1] for row in rows] == ["auto", "data", "fsdp", "tensor"]
+    assert [row.split()[1] for row in rows] == list(fa.STRATEGIES)
     assert "(fastest)" in rows[0] and all("GiB" in row and "MiB" in row for row in rows)
 
 

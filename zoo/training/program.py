@@ -37,18 +37,18 @@ class Program:
     compiled: Any
 
 
-def planned(task: fa.Task, cluster: fa.Cluster, strategy: str) -> fa.Plan:
-    """The plan, the same on all processes: the first one solves and the others are told.
+def planned(task: fa.Task, cluster: fa.Cluster, strategy: str, what_if: bool = False) -> fa.Plan:
+    """The plan, the same on all processes: the first one solves and the others are told. `what_if` as in `fa.plan`.
 
     Raises:
         DoesNotFit: no plan of this strategy fits in memory (on every process).
     """
     if jax.process_count() == 1:
-        return fa.plan(task, cluster, strategy=strategy)
+        return fa.plan(task, cluster, strategy=strategy, what_if=what_if)
     found: dict[str, Any] = {}
     if jax.process_index() == 0:
         try:
-            plan = fa.plan(task, cluster, strategy=strategy)
+            plan = fa.plan(task, cluster, strategy=strategy, what_if=what_if)
             found = {"plan": plan.to_json(), "hash": plan.hash}
         except fa.DoesNotFit as error:
             found = {"does not fit": str(error)}

@@ -107,3 +107,12 @@ def test_no_template_is_better_and_each_is_a_member_of_the_space(cluster: fa.Clu
     best = planner.plan("auto").best
     for name in fa.STRATEGIES:
         assert best.cost <= planner.plan(name).best.cost * (1 + 1e-9), name
+
+
+def test_more_axes_are_never_worse_and_the_gap_holds_for_all_meshes() -> None:
+    captured = program(regression, (64, 512, 256))
+    eight = fa.Cluster("eight", DEVICE, (fa.Level("card", 8, 1e9, 1e-6),))
+    two, three = (Planner(captured.graph, captured.structure, eight, axes=axes).plan("auto") for axes in (2, 3))
+    assert (two.meshes, three.meshes) == (2, 3)
+    assert three.best.cost <= two.best.cost * (1 + 1e-9)
+    assert three.gap is not None and three.gap <= 1.001e-3
