@@ -112,6 +112,9 @@ def _solved(space: Space, costs: tuple[np.ndarray, ...], cutoff: float = np.inf)
 def _lean(solved: Solved, strategy: str, start: Candidate) -> tuple[Candidate, float]:
     """The search under the limit; `start` is the answer without it, which does not fit."""
     space, labels = solved.space, solved.labels
+    if hopeless(space, start):
+        leanest = priced(space, strategy, _leanest(space, _argument_bytes(space, start)))
+        return better(start, leanest), solved.bound
     best, latest = start, start
     seen: list[list[np.ndarray]] = []
     price, bound = 0.0, solved.bound
@@ -130,6 +133,21 @@ def _lean(solved: Solved, strategy: str, start: Candidate) -> tuple[Candidate, f
     return best, bound
 
 
+def hopeless(space: Space, candidate: Candidate) -> bool:
+    """Whether the arguments alone are too large for the memory, however they are cut."""
+    least = sum(float(held.min()) for held in _argument_bytes(space, candidate))
+    return least > space.device.usable_bytes
+
+
+def _leanest(space: Space, occupied: list[np.ndarray]) -> np.ndarray:
+    """The cheapest labelling among those that occupy least, or nearly so."""
+    dearest = sum(float(cost.max()) for cost in space.costs)
+    smallest = min((float(np.ptp(amounts)) for amounts in occupied if np.ptp(amounts) > 0), default=1.0)
+    price = 10.0 * dearest / smallest
+    costs = tuple(cost + price * amounts for cost, amounts in zip(space.costs, occupied, strict=True))
+    return _solved(space, costs).labels
+
+
 def _cheapest_price(space: Space, occupied: list[np.ndarray], limit: float) -> tuple[float, np.ndarray]:
     """The least price per byte under which the cheapest labelling fits, and that labelling; inf: it never does."""
 
@@ -137,6 +155,8 @@ def _cheapest_price(space: Space, occupied: list[np.ndarray], limit: float) -> t
         costs = tuple(cost + price * amounts for cost, amounts in zip(space.costs, occupied, strict=True))
         return _solved(space, costs).labels
 
+    if sum(float(amounts.min()) for amounts in occupied) > limit:
+        return np.inf, _leanest(space, occupied)
     most = sum(float(amounts.max()) for amounts in occupied)
     high = sum(float(cost.min()) for cost in space.costs) / max(most, 1.0)
     low = 0.0

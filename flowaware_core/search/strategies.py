@@ -23,7 +23,7 @@ from flowaware_core.garbage import collection_paused
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.structure import Structure
 from flowaware_core.search import templates
-from flowaware_core.search.operators import Candidate, Solved, better, cost, priced, search, solve
+from flowaware_core.search.operators import Candidate, Solved, better, cost, hopeless, priced, search, solve
 from flowaware_core.search.pins import Pin, checked, pinned, pinned_groups
 from flowaware_core.search.problem import Outline, Restriction, Space
 from flowaware_core.search.templates import Roles
@@ -151,7 +151,7 @@ class Planner:
                 found.append(solve(self._space(mesh), cutoff))
         digits = max(solved.space.digits for solved in found)
         best, bound, fitted = self._first_that_fits(found)
-        if not fitted:
+        if not fitted and not hopeless(found[0].space, priced(found[0].space, "auto", found[0].labels)):
             # Where memory binds the search is not exact: the templates seed it.
             for name in TEMPLATES:
                 best = better(best, dataclasses.replace(self.plan(name).best, strategy="auto"))
@@ -164,6 +164,9 @@ class Planner:
         first = priced(found[order[0]].space, "auto", found[order[0]].labels)
         if first.fits:
             return first, bound, True
+        if hopeless(found[order[0]].space, first):
+            best, more = search(found[order[0]], "auto")
+            return best, more, False
         best, bounds = first, []
         for index in order:
             if best.fits and found[index].bound >= best.cost:
