@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import psutil
 from ml_collections import ConfigDict
 
 from zoo.folding.buckets import Size
@@ -20,6 +23,14 @@ def forecast_bytes(size: Size, config: ConfigDict) -> float:
     chunks = 4 * config.model.global_config.chunk_bytes
     # Six arrays of the pairs' size live in a triangle multiplication, four of the alignment's in a row attention.
     return parameters + 6 * pair + max(4 * main + further, 4 * further + main + letters) + points + chunks
+
+
+def free_bytes(device: Any) -> float:
+    """Memory to plan with on a device: 80 % of what is free; of a CPU that of the host."""
+    stats = None if device.platform == "cpu" else device.memory_stats()
+    if stats and "bytes_limit" in stats:
+        return 0.8 * float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    return 0.8 * float(psutil.virtual_memory().available)
 
 
 def longest_that_fits(size: Size, config: ConfigDict, free: float) -> int:

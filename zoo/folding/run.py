@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import psutil
 from ml_collections import ConfigDict
 
 from zoo.errors import PartlyFailed, UserError
@@ -24,7 +23,7 @@ from zoo.folding.buckets import Bucket, Size, cost, planned, spread
 from zoo.folding.features import drawn_for, raw_features, read_sizes, rows_of_alignment, shown_rows, size_of
 from zoo.folding.inputs import Item, fingerprint, read_items
 from zoo.folding.item_templates import item_templates
-from zoo.folding.memory import forecast_bytes, longest_that_fits
+from zoo.folding.memory import forecast_bytes, free_bytes, longest_that_fits
 from zoo.folding.options import MARK, PredictOptions
 from zoo.folding.predictor import NotFinite, Prediction, Predictor, in_input_order
 from zoo.folding.references import likeness, reference_chains
@@ -213,7 +212,7 @@ def prepared(
 
 
 def does_not_fit(size: Size, config: ConfigDict, options: PredictOptions) -> str:
-    free = options.memory_gib * 2**30 if options.memory_gib else 0.8 * psutil.virtual_memory().available
+    free = options.memory_gib * 2**30 if options.memory_gib else min(map(free_bytes, jax.local_devices()))
     needed = forecast_bytes(size, config)
     if needed <= free:
         return ""
