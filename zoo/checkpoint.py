@@ -8,7 +8,7 @@
         adapter=true they alone become a folder in the layout of PEFT
         potentials: a run, .dp, .yaml or .pt of deepmd-kit to .dp or .yaml
     python -m zoo.checkpoint compress from=PATH to=FILE.dp [data=SYSTEM,...] [min_distance_a=A]
-        a potential that runs several times as fast; deepmd-kit reads the file as any other
+        a potential that runs almost twice as fast; deepmd-kit reads the file as any other
     python -m zoo.checkpoint change-bias from=PATH to=FILE.dp data=SYSTEM,... [mode=change|set]
         a potential with its energy per type fitted to other frames
 

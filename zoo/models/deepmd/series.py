@@ -1,4 +1,4 @@
-"""Embedding nets as series: what makes a finished potential several times as fast.
+"""Embedding nets as series: what makes a finished potential almost twice as fast.
 
 The net of se_e2_a sees one number per neighbour, so its outputs are functions of one variable, and smooth ones. Written as
 Chebyshev series, sum_k T_k(x) c_km, the sum over neighbours runs over their few T_k alone; the wide outputs are made of those
