@@ -73,6 +73,8 @@ def test_one_operator_of_every_kind(name: str) -> None:
     with doubles():
         for case in FAST[name]:
             for instance in found(name, case.strip(), seen):
+                if name == "uneven" and not any(instance.graph.tensors[t].shape for t in instance.operator.inputs):
+                    continue  # made from nothing: the compiler makes the whole anew instead of gathering its parts
                 kind = repr((instance.operator.primitive, shape(instance.operator)))
                 if kind not in kinds:
                     kinds.add(kind)
