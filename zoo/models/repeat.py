@@ -43,7 +43,7 @@ class Repeated(nn.Module):
         params = self.param("layers", start)
         keys = jax.random.split(self.make_rng("dropout"), self.count) if self.draws else None
 
-        def body(x: jax.Array, own: Any) -> tuple[jax.Array, None]:
+        def body(x: jax.Array, own: Any) -> tuple[Any, None]:
             params, key = own
             return layer.apply({"params": params}, x, *context, rngs=None if key is None else {"dropout": key}), None
 

@@ -92,7 +92,7 @@ def from_hugging_face(
     tied = arrays.get("cls.predictions.decoder.weight")
     if word is None and tied is not None:
         arrays["bert.embeddings.word_embeddings.weight"] = tied
-    elif tied is not None and not np.array_equal(word, tied):
+    elif tied is not None and word is not None and not np.array_equal(word, tied):
         raise UserError(
             f"{source}: cls.predictions.decoder.weight is not the word embedding; this model ties the two, as BERT does"
         )

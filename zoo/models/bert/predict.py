@@ -32,8 +32,9 @@ def filler(config: BertConfig, params: Any, vocabulary: WordPiece, length: int, 
 
     @jax.jit
     def likeliest(params: Any, ids: jax.Array, types: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-        logits = Bert(config).apply({"params": params}, ids, types, mask)["words"]
-        return jax.lax.top_k(jax.nn.softmax(logits, axis=-1), TOP)
+        found: Any = Bert(config).apply({"params": params}, ids, types, mask)
+        shares, words = jax.lax.top_k(jax.nn.softmax(found["words"], axis=-1), TOP)
+        return shares, words
 
     def predict(some: Sequence[Record]) -> list[Record]:
         texts = [text_of(record, "text") for record in some]
@@ -79,7 +80,7 @@ def embedder(config: BertConfig, params: Any, vocabulary: WordPiece, length: int
 
     @jax.jit
     def embedded(params: Any, ids: jax.Array, types: jax.Array, mask: jax.Array) -> tuple[jax.Array]:
-        hidden = Bert(config).apply({"params": params}, ids, types, mask, method="hidden")
+        hidden: Any = Bert(config).apply({"params": params}, ids, types, mask, method="hidden")
         return (mean_pooled(hidden, mask),)
 
     def predict(some: Sequence[Record]) -> list[Record]:
@@ -97,7 +98,8 @@ def classifier(
 
     @jax.jit
     def judged(params: Any, ids: jax.Array, types: jax.Array, mask: jax.Array) -> tuple[jax.Array]:
-        logits = Bert(config).apply({"params": params}, ids, types, mask)["labels"]
+        found: Any = Bert(config).apply({"params": params}, ids, types, mask)
+        logits = found["labels"]
         if table.kind == "regression":
             return (logits,)
         return (jax.nn.softmax(logits) if table.kind == "classes" else jax.nn.sigmoid(logits),)
@@ -169,7 +171,12 @@ def answerer(config: BertConfig, params: Any, vocabulary: WordPiece, table: Ques
 def _heads(config: BertConfig, params: Any) -> Callable[..., jax.Array]:
     """A compiled function from the inputs to what the head gives."""
     name = "spans" if config.head == "answers" else "labels"
-    run = jax.jit(lambda params, *inputs: Bert(config).apply({"params": params}, *inputs)[name])
+
+    @jax.jit
+    def run(params: Any, *inputs: jax.Array) -> jax.Array:
+        found: Any = Bert(config).apply({"params": params}, *inputs)
+        return found[name]
+
     return lambda *inputs: run(params, *inputs)
 
 

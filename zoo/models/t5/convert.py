@@ -67,7 +67,7 @@ def from_hugging_face(
         UserError: a name is unknown or missing, a shape does not fit, or tied weights differ.
     """
     arrays = dict(arrays)
-    tied = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+    tied: tuple[str, ...] = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     tied += ("lm_head.weight",) if config.tied else ()
     first = next((name for name in tied if name in arrays), None)
     if first is None:

@@ -70,12 +70,12 @@ def generate(
         source_BS, mask_BS: the source's tokens, and 1 where they count.
         key: for sampling.
     """
-    encoded = T5(config).apply({"params": params}, source_BS, mask_BS, method="encode")
+    encoded: Any = T5(config).apply({"params": params}, source_BS, mask_BS, method="encode")
     if how.beams == 1:
         step, caches = decoder(config, params, encoded, mask_BS, how.max_tokens)
         return _one_by_one(config, how, step, caches, len(source_BS), key)
-    wide = [jnp.repeat(value, how.beams, axis=0) for value in (encoded, mask_BS)]
-    step, caches = decoder(config, params, *wide, how.max_tokens)
+    encoded, mask_BS = (jnp.repeat(value, how.beams, axis=0) for value in (encoded, mask_BS))
+    step, caches = decoder(config, params, encoded, mask_BS, how.max_tokens)
     return _beam_search(config, how, step, caches, len(source_BS))
 
 
@@ -87,7 +87,7 @@ def decoder(
     layer, model = Layer(config, decodes=True, parent=None), T5(config)
     source = [layer.apply({"params": own}, encoded_BSD, method="source") for own in layers]
     cross_mask = mask_BS[:, None, None, :] > 0
-    bias = model.apply({"params": params}, method=lambda model: model.decoder.bias(length))
+    bias: Any = model.apply({"params": params}, method=lambda model: model.decoder.bias(length))
     shape = (len(encoded_BSD), length, config.num_heads, config.head_size)
     empty = [(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype)) for _ in layers]
 
@@ -95,11 +95,12 @@ def decoder(
         x = model.apply({"params": params}, tokens_B[:, None], method=lambda model, ids: model.embedding(ids))
         mask = (jnp.arange(length) <= at)[None, None, None]
         row = jax.lax.dynamic_slice_in_dim(bias, at, 1, axis=2)
-        after = []
+        after: Caches = []
         for own, cache, read in zip(layers, caches, source, strict=True):
-            x, cache = layer.apply({"params": own}, x, cache, at, mask, row, read, cross_mask, method="step")
-            after.append(cache)
-        logits = model.apply({"params": params}, x, method=lambda model, x: model.logits(model.decoder.norm(x)))
+            found: Any = layer.apply({"params": own}, x, cache, at, mask, row, read, cross_mask, method="step")
+            x, kept = found
+            after.append(kept)
+        logits: Any = model.apply({"params": params}, x, method=lambda model, x: model.logits(model.decoder.norm(x)))
         return logits[:, 0], after
 
     return step, empty

@@ -121,7 +121,7 @@ class Layer(nn.Module):
     ) -> jax.Array:
         y_BTD = self.attention_norm(x_BTD)
         x_BTD = x_BTD + self._dropped(self.attention(y_BTD, self.attention.keys_and_values(y_BTD), mask, bias))
-        source = self.cross.keys_and_values(encoded_BSD) if self.decodes else None
+        source = self.cross.keys_and_values(encoded_BSD) if encoded_BSD is not None else None
         return self._rest(x_BTD, source, cross_mask)
 
     def step(
@@ -140,9 +140,10 @@ class Layer(nn.Module):
         """
         y_B1D = self.attention_norm(x_B1D)
         new = self.attention.keys_and_values(y_B1D)
-        cache = tuple(
+        keys, values = (
             jax.lax.dynamic_update_slice_in_dim(old, one, at, axis=1) for old, one in zip(cache, new, strict=True)
         )
+        cache = (keys, values)
         return self._rest(x_B1D + self.attention(y_B1D, cache, mask, bias), *rest), cache
 
     def _rest(self, x_BTD: jax.Array, source: Any, cross_mask: jax.Array | None) -> jax.Array:
