@@ -137,7 +137,11 @@ def _from_run(source: Path, target: Path, is_file: bool, load: Callable[[RecipeC
                 f"to={target}: this model has no folder layout; name a file ({', '.join(weight_files.SUFFIXES)})"
             )
         weight_files.write(target / "model.safetensors", arrays)
-        (target / "config.json").write_text(json.dumps(family.config_to(config), indent=2) + "\n")
+        described = family.config_to(config)
+        if "id2label" in described and len(meta.get("labels", ())) == len(described["id2label"]):
+            described["id2label"] = {str(number): name for number, name in enumerate(meta["labels"])}
+            described["label2id"] = {name: number for number, name in enumerate(meta["labels"])}
+        (target / "config.json").write_text(json.dumps(described, indent=2) + "\n")
         _copy_companions(checkpoints.directory.parent, target)
     yield from (f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
 

@@ -81,9 +81,7 @@ def test_products_of_lora_are_added_or_written_as_peft_does(tmp_path: Path) -> N
         "family": "bert",
         "model": dataclasses.asdict(config),
         "lora": lora,
-        "level": "cluster",
-        "recipe": {},
-        "seed": 0,
+        "labels": ["x", "y", "z"],
     }
     checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
     for step, score in ((1, 0.5), (2, 0.25)):
@@ -92,6 +90,8 @@ def test_products_of_lora_are_added_or_written_as_peft_does(tmp_path: Path) -> N
     assert locate(tmp_path / "run" / "best")[1] == 1 and locate(tmp_path / "run")[1] == 2
     assert main(["convert", f"from={tmp_path / 'run' / 'best'}", f"to={tmp_path / 'whole.npz'}"]) == 0
     assert main(["convert", f"from={tmp_path / 'run'}", f"to={tmp_path / 'adapter'}", "adapter=true"]) == 0
+    assert main(["convert", f"from={tmp_path / 'run'}", f"to={tmp_path / 'folder'}"]) == 0
+    assert json.loads((tmp_path / "folder" / "config.json").read_text())["id2label"] == {"0": "x", "1": "y", "2": "z"}
     whole = weight_files.read(tmp_path / "whole.npz")
     parts = weight_files.read(tmp_path / "adapter" / "adapter_model.safetensors")
     layer = "bert.encoder.layer.1.attention.self.query"
