@@ -91,7 +91,8 @@ class BertClassifyRecipe(BertTuning):
             found["pearson"] = (totals["xy"] / count - mean_x * mean_y) / np.sqrt(max(spread, 1e-12))
         else:
             hits, both = np.asarray(totals["hits"]), np.asarray(totals["said"]) + np.asarray(totals["meant"])
-            found["f1"] = float(np.mean(2 * hits / np.maximum(both, 1)))
+            there = both > 0  # a label that no row has and none was given says nothing
+            found["f1"] = float(np.mean(2 * hits[there] / both[there])) if there.any() else 0.0
             found["f1_micro"] = float(2 * hits.sum() / max(both.sum(), 1))
         return {**{name: float(value) for name, value in found.items()}, "examples": float(count)}
 
