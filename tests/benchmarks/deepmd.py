@@ -12,6 +12,7 @@ which other work on the machine disturbs less. The last line is JSON.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -91,11 +92,11 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
     for name in ("ours", *BACKENDS):
         command, folder = training(given, name, steps, 1, 10**6, f"speed-{name}")
         seen, cpu = watched(given, command, folder)
-        first, last = seen[0], seen[-1]
+        each = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in itertools.pairwise(seen)]
         found[name] = {
-            "first_step_s": first[1],
-            "step_s": (last[1] - first[1]) / (last[0] - first[0]),
-            "processor_s_per_step": cpu / steps,
+            "first_step_s": seen[0][1],
+            "step_s": statistics.median(each),  # an evaluation or a checkpoint between two steps is no step
+            "processor_s": cpu,  # of the whole run
         }
         print(f"{name:<6}" + "".join(f"  {key} {value:.3f}" for key, value in found[name].items()), flush=True)
     return found
