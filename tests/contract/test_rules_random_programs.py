@@ -39,7 +39,6 @@ programs = {
 }
 
 
-@pytest.mark.slow
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(**programs)
 def test_random_programs(seed: int, length: int, training: bool, sizes: tuple[int, ...]) -> None:
