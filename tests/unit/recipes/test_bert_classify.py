@@ -92,7 +92,7 @@ def test_the_labels_are_learned_and_said(folder: Path, tmp_path: Path) -> None:
 
 def test_other_weights_tables_and_tasks_are_refused(folder: Path, tmp_path: Path) -> None:
     recipe = made(folder, folder)
-    with pytest.raises(UserError, match="has no head for labels; fine-tune it first"):
+    with pytest.raises(UserError, match=r"has no head for this \(classifier\); fine-tune it first"):
         recipe.predictor(folder, None, 4, jax.random.key(0))
     with pytest.raises(UserError, match="task=translate; this recipe knows classify and embed"):
         recipe.predictor(folder, "translate", 4, jax.random.key(0))
