@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Tests compile many small programs and run each once or twice: code that is made fast serves them better than fast code.
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 ROOT = Path(__file__).resolve().parent.parent
 

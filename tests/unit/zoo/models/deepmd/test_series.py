@@ -35,7 +35,7 @@ def model(descriptor: dict) -> Model:
     return Model(config, params, statistics, nearest_a=0.9)
 
 
-@pytest.mark.parametrize("one_side", [True, False])
+@pytest.mark.parametrize("one_side", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_energies_and_forces_stay_the_same(one_side: bool) -> None:
     pair = [[1, 1]] if not one_side else []
     original = model({"type": "se_e2_a", "axis_neuron": 3, "type_one_side": one_side, "exclude_types": pair})

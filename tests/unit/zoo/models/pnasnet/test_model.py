@@ -34,6 +34,7 @@ def test_shifts_are_the_depthwise_convolution(stride: int, size: int) -> None:
     np.testing.assert_allclose(shifted_sum(x, kernel, stride), wanted, atol=1e-5)
 
 
+@pytest.mark.slow  # compiles for half a minute
 def test_evaluation_keeps_the_statistics_and_both_forms_agree() -> None:
     images = jax.random.normal(jax.random.key(1), (3, 9, 9, 3))
     variables = jax.jit(lambda key: PNASNet(TINY).init(key, images, train=False))(jax.random.key(0))

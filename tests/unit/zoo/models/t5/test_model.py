@@ -74,6 +74,7 @@ def test_logits_and_loss_equal_the_reference(reference_data: Path, kind: str) ->
     np.testing.assert_allclose(-chosen[counted].mean(), outputs["ref_loss"], rtol=1e-5)
 
 
+@pytest.mark.slow  # compiles for half a minute
 def test_the_scan_gives_the_same_numbers_and_gradients() -> None:
     source = np.asarray([[5, 6, 7, 0], [8, 9, 1, 2]], np.int32)
     targets = np.asarray([[0, 3, 4], [0, 5, 6]], np.int32)
