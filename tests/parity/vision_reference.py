@@ -61,6 +61,7 @@ def image_network(kind: str, folder: Path, inputs: dict[str, torch.Tensor]) -> d
 
 
 def embed(folder: Path) -> dict[str, np.ndarray]:
+    without_torchvision_operators()
     from transformers import AutoModel, AutoTokenizer
 
     texts = json.loads((folder / "texts.json").read_text())
