@@ -15,8 +15,8 @@ from zoo.models.pnasnet.model import abstract_variables
 
 IGNORED = {r".*\.num_batches_tracked": "it counts batches and is not used"}
 ENDINGS = {"scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var", "kernel": "weight"}
-# Ours join with "_" what is a module of a module there.
-PARTS = re.compile(r"_(conv|bn|depthwise_conv2d|pointwise_conv2d)$")
+# Ours join with "_" what is a module of a module there; final_path_bn is one module there too.
+PARTS = re.compile(r"(?<!final_path)_(conv|bn|depthwise_conv2d|pointwise_conv2d)$")
 
 
 def names(variables: Mapping[str, Any]) -> tuple[Name, ...]:

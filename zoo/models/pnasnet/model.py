@@ -21,13 +21,12 @@ from zoo.models.resnet.model import BatchNorm
 EPSILON = 1e-3
 
 
-def _conv(config: PNASNetConfig, channels: int, kernel: int, stride: int, name: str, padding: int = -1) -> nn.Conv:
-    padding = (kernel - 1) // 2 if padding < 0 else padding
+def _conv(config: PNASNetConfig, channels: int, kernel: int, stride: int, name: str, padded: bool = True) -> nn.Conv:
     return nn.Conv(
         channels,
         (kernel, kernel),
         (stride, stride),
-        padding=((padding, padding), (padding, padding)),
+        padding="SAME" if padded else "VALID",
         use_bias=False,
         dtype=config.dtype,
         param_dtype=config.param_dtype,
@@ -41,7 +40,7 @@ def _norm(config: PNASNetConfig, name: str) -> BatchNorm:
 
 
 def _max_pool(x_BHWC: jax.Array, stride: int) -> jax.Array:
-    return nn.max_pool(x_BHWC, (3, 3), strides=(stride, stride), padding=((1, 1), (1, 1)))
+    return nn.max_pool(x_BHWC, (3, 3), strides=(stride, stride), padding="SAME")
 
 
 class Depthwise(nn.Module):
@@ -56,13 +55,12 @@ class Depthwise(nn.Module):
         config, size, channels = self.config, self.kernel, x_BHWC.shape[-1]
         initial = nn.initializers.variance_scaling(2.0, "fan_in", "normal", in_axis=(0, 1, 2), out_axis=3)
         kernel = self.param("kernel", initial, (size, size, 1, channels), config.param_dtype).astype(config.dtype)
-        padding = (size - 1) // 2
         if config.depthwise == "convolution":
             return jax.lax.conv_general_dilated(
                 x_BHWC,
                 kernel,
                 (self.stride, self.stride),
-                ((padding, padding), (padding, padding)),
+                "SAME",
                 dimension_numbers=("NHWC", "HWIO", "NHWC"),
                 feature_group_count=channels,
             )
@@ -70,11 +68,10 @@ class Depthwise(nn.Module):
 
 
 def shifted_sum(x_BHWC: jax.Array, kernel_hwC: jax.Array, stride: int) -> jax.Array:
-    """The depthwise convolution as a sum of shifted images, each times the weights of its place; padded as (size - 1) / 2."""
+    """The depthwise convolution as a sum of shifted images, each times the weights of its place; padded as `same`."""
     batch, height, width, channels = x_BHWC.shape
     size = kernel_hwC.shape[0]
-    padding = (size - 1) // 2
-    x_BHWC = jnp.pad(x_BHWC, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    x_BHWC = jnp.pad(x_BHWC, ((0, 0), same(height, size, stride), same(width, size, stride), (0, 0)))
     rows, columns = (height - 1) // stride * stride + 1, (width - 1) // stride * stride + 1
     total = jnp.zeros((), x_BHWC.dtype)
     for row in range(size):
@@ -83,6 +80,12 @@ def shifted_sum(x_BHWC: jax.Array, kernel_hwC: jax.Array, stride: int) -> jax.Ar
             part = jax.lax.slice(x_BHWC, begin, end, (1, stride, stride, 1))
             total = total + part * kernel_hwC[row, column]
     return total
+
+
+def same(length: int, size: int, stride: int) -> tuple[int, int]:
+    """Padding before and after, so that every stride-th pixel has a result; an odd one goes behind, where XLA puts it too."""
+    total = max(((length - 1) // stride) * stride + size - length, 0)
+    return total // 2, total - total // 2
 
 
 class Separable(nn.Module):
@@ -191,8 +194,8 @@ class PNASNet(nn.Module):
     @nn.compact
     def __call__(self, image_BHWC: jax.Array, train: bool) -> jax.Array:
         config = self.config
-        stride, padding = (2, 0) if config.stem == "imagenet" else (1, 1)
-        right = _conv(config, config.stem_width, 3, stride, "conv_0_conv", padding)(image_BHWC.astype(config.dtype))
+        stride, padded = (2, False) if config.stem == "imagenet" else (1, True)
+        right = _conv(config, config.stem_width, 3, stride, "conv_0_conv", padded)(image_BHWC.astype(config.dtype))
         left = right = _norm(config, "conv_0_bn")(right, train)
         if config.stem == "imagenet":
             first = Cell(config, config.filters // 4, 2, is_first=True, name="cell_stem_0")(right, right, train)
