@@ -24,7 +24,7 @@ from zoo.models.bert.convert import SIZES, config_from
 from zoo.models.bert.model import Bert, parameter_count
 from zoo.models.pretrained import sized_as
 from zoo.prediction import Predictor
-from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
+from zoo.training.optimizer import OptimizerConfig, scheduled
 from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial, updated
 from zoo.typed import typed
 
@@ -60,11 +60,7 @@ class BertRecipe:
         self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
         self.training = typed(TrainingConfig, config.training, "recipe.training")
         check(self.model_config, self.data_config)
-        try:
-            self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
-            self.optimizer = optimizer(self.optimizer_config, self.training.steps)
-        except ValueError as error:
-            raise UserError(f"recipe.optimizer: {error}") from None
+        self.learning_rate, self.optimizer = scheduled(self.optimizer_config, self.training.steps)
         self._text: Text | None = None
         self._learned: WordPiece | None = None
         self._examples: TextExamples | None = None

@@ -23,7 +23,7 @@ from zoo.models.bert.model import Bert, parameter_count
 from zoo.models.pretrained import facts_of, sized_as
 from zoo.prediction import Predictor
 from zoo.training import adapters
-from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
+from zoo.training.optimizer import OptimizerConfig, scheduled
 from zoo.training.tuning import TuningConfig, tuned
 from zoo.training.updates import Metrics, State, initial, updated
 from zoo.typed import typed
@@ -71,11 +71,7 @@ class BertTuning:
             raise UserError(
                 f"recipe.data.length={self.data_config.length} is more than the model's {model.max_positions} positions; shorten it"
             )
-        try:
-            self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
-            inner = optimizer(self.optimizer_config, self.training.steps)
-        except ValueError as error:
-            raise UserError(f"recipe.optimizer: {error}") from None
+        self.learning_rate, inner = scheduled(self.optimizer_config, self.training.steps)
         order = ("embeddings", *(rf"encoder\.layers\.{number}" for number in range(model.num_layers)))
         params = jax.eval_shape(lambda: self._params(jax.random.key(0)))
         self.optimizer = tuned(inner, self.training, params, order, self.heads[:1])

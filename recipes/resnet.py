@@ -24,7 +24,7 @@ from zoo.models.pretrained import facts_of
 from zoo.models.resnet.config import ResNetConfig
 from zoo.models.resnet.model import ResNet, initial_variables, parameter_count
 from zoo.prediction import Predictor
-from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
+from zoo.training.optimizer import OptimizerConfig, scheduled
 from zoo.training.tuning import TuningConfig, tuned
 from zoo.typed import typed
 
@@ -80,11 +80,7 @@ class ResNetRecipe:
         self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
         self.training = typed(ImageTrainingConfig, config.training, "recipe.training")
         self.model = self.model_class(self.model_config)
-        try:
-            self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
-            self.optimizer = optimizer(self.optimizer_config, self.training.steps)
-        except ValueError as error:
-            raise UserError(f"recipe.optimizer: {error}") from None
+        self.learning_rate, self.optimizer = scheduled(self.optimizer_config, self.training.steps)
         if self.training.lora is not None:
             raise UserError(
                 "recipe.training.lora is for texts; freeze parts of an image network with recipe.training.frozen"

@@ -24,7 +24,7 @@ from zoo.models.t5.config import T5Config
 from zoo.models.t5.convert import SIZES, config_from
 from zoo.models.t5.model import T5, parameter_count, shifted
 from zoo.prediction import Predictor
-from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
+from zoo.training.optimizer import OptimizerConfig, scheduled
 from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial, updated
 from zoo.typed import typed
 
@@ -43,9 +43,11 @@ class T5Recipe:
 
     metrics = ("loss", "accuracy", "learning_rate")
     family = "t5"  # of zoo.conversion, for weights of others
+    data_class: type = TextConfig
+    training_class: type = TrainingConfig
 
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
-        """Checks the configuration; makes no array and reads no file.
+        """Checks the configuration; reads no file but the description of `init_from`.
 
         Raises:
             UserError: an option is unknown or has a value that is not allowed.
@@ -54,14 +56,10 @@ class T5Recipe:
         self.init_from = getattr(config, "init_from", None)
         model = typed(T5Config, config.model, "recipe.model")
         self.model_config = sized_as(self.init_from, model, SIZES, config_from)
-        self.data_config = typed(TextConfig, config.data, "recipe.data")
+        self.data_config: Any = typed(self.data_class, config.data, "recipe.data")
         self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
-        self.training = typed(TrainingConfig, config.training, "recipe.training")
-        try:
-            self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
-            self.optimizer = optimizer(self.optimizer_config, self.training.steps)
-        except ValueError as error:
-            raise UserError(f"recipe.optimizer: {error}") from None
+        self.training: Any = typed(self.training_class, config.training, "recipe.training")
+        self.learning_rate, self.optimizer = scheduled(self.optimizer_config, self.training.steps)
         self._text: Text | None = None
         self._learned: SentencePiece | None = None
         self._examples: TextExamples | None = None

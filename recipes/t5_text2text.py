@@ -18,18 +18,13 @@ from zoo.data.pairs import PairsConfig, arrays, open_pairs
 from zoo.data.tables import RowBatches, Table
 from zoo.data.vocabulary import SentencePiece, read_sentencepiece, train_sentencepiece
 from zoo.errors import UserError
-from zoo.models.pretrained import sized_as
 from zoo.models.t5 import predict
-from zoo.models.t5.config import T5Config
-from zoo.models.t5.convert import SIZES, config_from
 from zoo.models.t5.generate import Generation, generate
 from zoo.models.t5.model import T5
 from zoo.prediction import Predictor
 from zoo.training import adapters
-from zoo.training.optimizer import OptimizerConfig, learning_rate, optimizer
 from zoo.training.tuning import TuningConfig, tuned
 from zoo.training.updates import State, initial
-from zoo.typed import typed
 
 if TYPE_CHECKING:
     from zoo.config import RecipeConfig
@@ -44,6 +39,8 @@ class T5Text2TextRecipe(T5Recipe):
     """
 
     heads = ()
+    data_class = PairsConfig
+    training_class = TuningConfig
 
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
         """Checks the configuration; reads no file but the description of `init_from`.
@@ -51,23 +48,12 @@ class T5Text2TextRecipe(T5Recipe):
         Raises:
             UserError: an option is unknown or has a value that is not allowed.
         """
-        self.name, self.data_dir = config.name, Path(data_dir)
-        self.init_from = getattr(config, "init_from", None)
-        model = typed(T5Config, config.model, "recipe.model")
-        self.model_config = sized_as(self.init_from, model, SIZES, config_from)
-        self.pairs = typed(PairsConfig, config.data, "recipe.data")
-        self.data_config: Any = self.pairs
-        self.optimizer_config = typed(OptimizerConfig, config.optimizer, "recipe.optimizer")
-        self.training = typed(TuningConfig, config.training, "recipe.training")
-        try:
-            self.learning_rate = learning_rate(self.optimizer_config, self.training.steps)
-            inner = optimizer(self.optimizer_config, self.training.steps)
-        except ValueError as error:
-            raise UserError(f"recipe.optimizer: {error}") from None
+        super().__init__(config, data_dir)
+        self.pairs: PairsConfig = self.data_config
         layers = max(self.model_config.num_layers, self.model_config.decoder_layers)
         order = ("embedding", *(rf"(encoder|decoder)\.stack\.layers\.{number}" for number in range(layers)))
         params = jax.eval_shape(lambda: self._params(jax.random.key(0)))
-        self.optimizer = tuned(inner, self.training, params, order, ())
+        self.optimizer = tuned(self.optimizer, self.training, params, order, ())
         self._table: Table | None = None
         self._batches: RowBatches | None = None
 

@@ -8,7 +8,7 @@ import string
 import numpy as np
 
 from zoo.errors import UserError
-from zoo.proteins.residues import ATOMS, THREE, UNKNOWN
+from zoo.proteins.residues import ATOMS, THREE
 
 PDB_CHAINS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 
@@ -160,9 +160,3 @@ def table(category: str, columns: list[str], rows: list[list[str]]) -> list[str]
 def residue_confidence(plddt: np.ndarray) -> np.ndarray:
     """pLDDT [N] as B-factors [N, 37]."""
     return np.repeat(plddt[:, None], len(ATOMS), axis=1).astype(np.float32)
-
-
-def known_atoms(structure: Structure) -> Structure:
-    """Without residues of unknown type (X), which have no atoms."""
-    keep = structure.aatype != UNKNOWN
-    return dataclasses.replace(structure, mask=structure.mask * keep[:, None])

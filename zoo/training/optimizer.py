@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from zoo.errors import UserError
+
 OPTIMIZERS = ("sgd", "adamw", "adafactor")
 SCHEDULES = ("constant", "cosine", "linear", "rsqrt", "step")
 
@@ -69,6 +71,18 @@ class OptimizerConfig:
             raise ValueError(f"gradient_clip={self.gradient_clip}; it must be above 0, or null for no clipping")
         if list(self.boundaries) != sorted(set(self.boundaries)) or any(step < 1 for step in self.boundaries):
             raise ValueError(f"boundaries={list(self.boundaries)}; give rising step numbers, the first at least 1")
+
+
+def scheduled(config: OptimizerConfig, steps: int) -> tuple[optax.Schedule, optax.GradientTransformation]:
+    """Learning rate and optimizer of a recipe that trains for `steps` steps.
+
+    Raises:
+        UserError: they do not go together.
+    """
+    try:
+        return learning_rate(config, steps), optimizer(config, steps)
+    except ValueError as error:
+        raise UserError(f"recipe.optimizer: {error}") from None
 
 
 def learning_rate(config: OptimizerConfig, steps: int) -> optax.Schedule:

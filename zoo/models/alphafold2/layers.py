@@ -226,9 +226,4 @@ def split(key: jax.Array | None, count: int) -> Any:
     return [None] * count if key is None else list(jax.random.split(key, count))
 
 
-def mean_over(mask: jax.Array, value: jax.Array, axis: int | None = None) -> jax.Array:
-    """Mean of the entries that the mask holds; both have the same shape."""
-    return jnp.sum(mask * value, axis=axis) / (jnp.sum(mask, axis=axis) + 1e-10)
-
-
 one_hot = partial(jax.nn.one_hot, dtype=jnp.float32)

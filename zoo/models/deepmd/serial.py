@@ -13,8 +13,6 @@ import yaml
 from zoo.errors import UserError
 
 Tree = dict[str, Any]
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 ELSEWHERE = {
     ".pb": "is a TensorFlow graph; convert it with: dp convert-backend {file} {stem}.dp",
@@ -85,7 +83,7 @@ def _load_hdf5(file: Path) -> Any:
 
 def _load_yaml(file: Path) -> Any:
     try:
-        tree = yaml.load(file.read_text(), LOADER)
+        tree = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is not YAML: {' '.join(str(error).split())[:200]}") from None
     return mapped(tree, _array)
@@ -127,4 +125,4 @@ def _save_yaml(file: Path, tree: Tree) -> None:
             "value": node.tolist(),
         }
 
-    file.write_text(yaml.dump(mapped(tree, listed), Dumper=DUMPER, sort_keys=False))
+    file.write_text(yaml.safe_dump(mapped(tree, listed), sort_keys=False))
