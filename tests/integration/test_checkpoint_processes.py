@@ -89,13 +89,22 @@ import sys, jax
 from zoo.training.checkpoints import Checkpoints
 Checkpoints(sys.argv[1]).save(10, {"w": jax.random.normal(jax.random.key(0), (1024, 1024)), "n": 3}, {})
 """
+FAILED = """
+checkpoints = Checkpoints(sys.argv[1])
+checkpoints.save(20, {"w": jax.random.normal(jax.random.key(1), (1024, 1024)), "n": 3}, {})
+raise ValueError("the training failed")
+"""
 
 
-def test_a_save_that_nobody_waits_for_is_whole_or_absent(tmp_path):
-    child(FORGOTTEN, tmp_path).communicate(timeout=180)
+@pytest.mark.parametrize("code", [FORGOTTEN, FORGOTTEN + FAILED], ids=["forgotten", "failed"])
+def test_a_save_that_nobody_waits_for_is_completed_before_the_process_ends(tmp_path, code):
+    process = child(code, tmp_path)
+    output, _ = process.communicate(timeout=180)
+    last = 20 if FAILED in code else 10
     checkpoints = Checkpoints(tmp_path)
-    for step in checkpoints.steps():
-        checkpoints.verify(step)
+    assert checkpoints.latest() == last, output
+    checkpoints.verify(last)
+    assert "closed" not in output and process.returncode == (1 if FAILED in code else 0), output
 
 
 OTHER_SAVE = """

@@ -18,6 +18,8 @@ import json
 import os
 import platform
 import shutil
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +33,8 @@ from zoo.training.leaves import Leaf
 
 BEST = "best"
 """RUN/best names the checkpoint of a run with the best evaluation; it is no folder."""
+
+_unfinished: weakref.WeakSet[Checkpoints] = weakref.WeakSet()
 
 VERSIONED = ("flowaware-zoo", "jax", "jaxlib", "numpy", "orbax-checkpoint", "tensorstore")
 
@@ -50,6 +54,7 @@ class Checkpoints:
         self._keep, self._best = keep, best
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
+        _unfinished.add(self)
 
     def save(self, step: int, state: Any, meta: dict) -> None:
         """Starts to save and returns once the values are copied to the host: the state may be donated right away.
@@ -200,6 +205,11 @@ class Checkpoints:
             kept.add(max(past, key=lambda other: (figures[other], other)))
         return [other for other in past if other not in kept]
 
+    def _settle(self) -> None:
+        """Lets a save under way come to its end, whatever end that is; sends nothing to other processes."""
+        if self._pending is not None:
+            self._pending.exception()
+
     @contextlib.contextmanager
     def _mended(self) -> Iterator[None]:
         """Turns what the file system answers into one sentence; TensorStore reports it as text alone."""
@@ -284,3 +294,14 @@ def _removed_on_failure(folder: Path) -> Iterator[None]:
         if jax.process_index() == 0:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _settle_all() -> None:
+    for checkpoints in _unfinished:
+        checkpoints._settle()
+
+
+# A process may end, by an error in its training for one, while a save is under way. The pools of threads that Orbax saves
+# with close before threads are joined and before `atexit` functions run, and a save that meets a closed pool can wait
+# forever. Only what is registered here runs earlier; CPython keeps the name for its own pools, which do the same.
+threading._register_atexit(_settle_all)  # type: ignore[attr-defined]
