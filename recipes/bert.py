@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flowaware_core.task import Task
+from recipes.recipe import Batch, Recipe
 from zoo.conversion import variables_from
 from zoo.data.pretraining import bert_examples
-from zoo.data.text import CACHE, Text, TextConfig, TextExamples, open_text, open_vocabulary
+from zoo.data.text import CACHE, Text, TextConfig, open_text, open_vocabulary
 from zoo.data.vocabulary import WordPiece, read_wordpiece
 from zoo.errors import UserError
 from zoo.models.bert import predict
@@ -31,11 +31,10 @@ from zoo.typed import typed
 if TYPE_CHECKING:
     from zoo.config import RecipeConfig
 
-Batch = dict[str, Any]
 HEADS = ("pretraining", "masked_words")
 
 
-class BertRecipe:
+class BertRecipe(Recipe):
     """Pretrains a BERT.
 
     A batch is {"ids", "types", "mask": int32 [B, S]; "positions", "words": int32 [B, P], where masked words are and what stood
@@ -63,7 +62,6 @@ class BertRecipe:
         self.learning_rate, self.optimizer = scheduled(self.optimizer_config, self.training.steps)
         self._text: Text | None = None
         self._learned: WordPiece | None = None
-        self._examples: TextExamples | None = None
 
     def summary(self) -> str:
         """The model in one line, with its number of parameters."""
@@ -76,12 +74,6 @@ class BertRecipe:
     def facts(self) -> dict[str, Any]:
         """What is remembered with the weights."""
         return {"family": self.family, "model": dataclasses.asdict(self.model_config)}
-
-    def task(self, global_batch: int | None = None) -> Task:
-        """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""
-        state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
-        batch = self.abstract_batch(global_batch or self.data_config.global_batch)
-        return Task(self.step, (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name)
 
     def abstract_batch(self, global_batch: int) -> Batch:
         length, masked = self.data_config.length, self.data_config.num_masked
@@ -157,16 +149,8 @@ class BertRecipe:
             text = open_text(config, self.data_dir, rehearsal)
             vocabulary = open_vocabulary(WordPiece, config, self.data_dir, text, size)
             self._learned = vocabulary
-            self._text, self._examples = text, bert_examples(config, text, vocabulary, self.data_dir / CACHE)
+            self._text, self._batches = text, bert_examples(config, text, vocabulary, self.data_dir / CACHE)
         return self._text
-
-    def batches(
-        self, split: str, seed: int, start_step: int, global_batch: int, slice_of: tuple[int, int] = (0, 1)
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of a split from `start_step` on; "train" never ends, "test" ends when all was seen once."""
-        self._text or self.dataset()
-        assert self._examples is not None
-        return self._examples.batches(split, seed, start_step, global_batch, self.data_config.readers, slice_of)
 
     def companions(self) -> dict[str, str]:
         """Files to keep beside the checkpoints, by name: whoever uses the weights needs the vocabulary."""

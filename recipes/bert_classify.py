@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recipes.bert_tuning import Batch, BertTuning
+from recipes.bert_tuning import BertTuning
+from recipes.recipe import Batch
 from zoo.data.tables import Row, Table, TableConfig, encoded, open_table, targets
 from zoo.data.vocabulary import WordPiece
 from zoo.models.bert import predict

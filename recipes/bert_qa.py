@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recipes.bert_tuning import Batch, BertTuning
+from recipes.bert_tuning import BertTuning
+from recipes.recipe import Batch
 from zoo import scores
 from zoo.data import questions
 from zoo.data.tables import Row, Table

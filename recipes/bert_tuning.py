@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flowaware_core.task import Task
+from recipes.recipe import Batch, Recipe
 from zoo.conversion import variables_from
 from zoo.data.tables import Row, RowBatches
 from zoo.data.vocabulary import WordPiece, read_wordpiece, train_wordpiece
@@ -31,10 +30,8 @@ from zoo.typed import typed
 if TYPE_CHECKING:
     from zoo.config import RecipeConfig
 
-Batch = dict[str, Any]
 
-
-class BertTuning:
+class BertTuning(Recipe):
     """Fine-tunes a BERT with a head; a recipe says which head, what a batch holds besides the texts, and what the loss is.
 
     A batch is {"ids", "types", "mask": int32 [B, S]} and what `targets` adds; for evaluation also "weight": float32 [B] and
@@ -63,7 +60,6 @@ class BertTuning:
         self.training = typed(TuningConfig, config.training, "recipe.training")
         model = typed(BertConfig, {**config.model, "head": self.head}, "recipe.model")
         self._table: Any = None
-        self._batches: RowBatches | None = None
         self.labels = self.find_labels()
         model = sized_as(self.init_from, model, SIZES, config_from)
         self.model_config = dataclasses.replace(model, num_labels=max(len(self.labels), 1))
@@ -130,12 +126,6 @@ class BertTuning:
         lora = self.training.lora
         found = {"family": self.family, "model": dataclasses.asdict(self.model_config), "labels": list(self.labels)}
         return found | ({} if lora is None else {"lora": dataclasses.asdict(lora)})
-
-    def task(self, global_batch: int | None = None) -> Task:
-        """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""
-        state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
-        batch = self.abstract_batch(global_batch or self.data_config.global_batch)
-        return Task(self.step, (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name)
 
     def abstract_batch(self, global_batch: int) -> Batch:
         shape = (global_batch, self.data_config.length)
@@ -205,14 +195,6 @@ class BertTuning:
     def companions(self) -> dict[str, str]:
         """Files to keep beside the checkpoints, by name: whoever uses the weights needs the vocabulary."""
         return {"vocab.txt": "\n".join(self.vocabulary(self._table).words) + "\n"}
-
-    def batches(
-        self, split: str, seed: int, start_step: int, global_batch: int, slice_of: tuple[int, int] = (0, 1)
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of a split from `start_step` on; "train" never ends, "test" ends when all was seen once."""
-        self._batches or self.dataset()
-        assert self._batches is not None
-        return self._batches.batches(split, seed, start_step, global_batch, self.data_config.readers, slice_of)
 
     def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
         """Records with the columns of the table to what the head says of them, or texts to embeddings (task=embed).

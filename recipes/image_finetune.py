@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from recipes.pnasnet import PNASNetRecipe
-from recipes.resnet import ResNetRecipe, State
+from recipes.recipe import State
+from recipes.resnet import ResNetRecipe
 from zoo.errors import UserError
 from zoo.models.pretrained import sized_as
 from zoo.models.resnet.convert import SIZES, config_from

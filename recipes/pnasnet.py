@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from recipes.resnet import ResNetRecipe, State
+from recipes.recipe import State
+from recipes.resnet import ResNetRecipe
 from zoo.models.pnasnet.config import PNASNetConfig
 from zoo.models.pnasnet.model import PNASNet, parameter_count
 

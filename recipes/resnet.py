@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from flowaware_core.task import Task
+from recipes.recipe import Batch, Recipe, State
 from zoo.conversion import variables_from
 from zoo.data.choice import open_dataset
 from zoo.data.image_folder import MEAN, STD
@@ -30,9 +30,6 @@ from zoo.typed import typed
 
 if TYPE_CHECKING:
     from zoo.config import RecipeConfig
-
-State = dict[str, Any]
-Batch = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +49,7 @@ class ImageTrainingConfig(TuningConfig):
             raise ValueError(f"label_smoothing={self.label_smoothing}; it must be at least 0 and below 1")
 
 
-class ResNetRecipe:
+class ResNetRecipe(Recipe):
     """Trains a ResNet to classify images.
 
     A batch is {"image": float32 [B, H, W, 3], normalised per channel, "label": int32 [B]}; for evaluation also
@@ -92,6 +89,12 @@ class ResNetRecipe:
         self._dataset: ImageDataset | None = None
         self._rehearsal = False
 
+    def for_processor(self) -> None:
+        """Takes the form of convolutions that processors are fast at, where the configuration names none."""
+        if self.model_config.convolution is None:
+            self.model_config = dataclasses.replace(self.model_config, convolution="products")
+            self.model = self.model_class(self.model_config)
+
     def sized(self, config: RecipeConfig) -> Any:
         """The configuration of the model, with the sizes of the weights that it starts from where those say them."""
         return typed(self.config_class, config.model, "recipe.model")
@@ -99,7 +102,9 @@ class ResNetRecipe:
     def facts(self) -> dict[str, Any]:
         """What is remembered with the weights: also how images are prepared, and what the classes are called."""
         dataset = self._dataset or self.dataset()
-        facts = {"family": self.family, "model": dataclasses.asdict(self.model_config), "labels": list(dataset.classes)}
+        # Where the weights are used, the form of convolutions is that machine's own.
+        model = {**dataclasses.asdict(self.model_config), "convolution": None}
+        facts = {"family": self.family, "model": model, "labels": list(dataset.classes)}
         return facts | {"mean": list(dataset.mean), "std": list(dataset.std), "image_size": self.data_config.image_size}
 
     def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
@@ -116,6 +121,8 @@ class ResNetRecipe:
             config = typed(self.config_class, facts["model"], "model")
         else:
             config = self.model_config
+        if config.convolution is None and jax.default_backend() == "cpu":
+            config = dataclasses.replace(config, convolution="products")
         variables = variables_from(place, self.family, config)
         model, size = self.model_class(config), facts.get("image_size", self.data_config.image_size)
         apply = lambda variables, image: model.apply(variables, image, train=False)
@@ -130,12 +137,6 @@ class ResNetRecipe:
             f"ResNet-{model.depth}: {model.block_kind} blocks {list(model.blocks)}, {model.stem} stem, "
             f"width {model.width}, {model.num_classes} classes, {parameter_count(model):,} parameters"
         )
-
-    def task(self, global_batch: int | None = None) -> Task:
-        """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""
-        state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
-        batch = self.abstract_batch(global_batch or self.data_config.global_batch)
-        return Task(self.step, (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name)
 
     def abstract_batch(self, global_batch: int) -> Batch:
         size = self.data_config.image_size
@@ -221,15 +222,7 @@ class ResNetRecipe:
     def batches(
         self, split: str, seed: int, start_step: int, global_batch: int, slice_of: tuple[int, int] = (0, 1)
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of a split from `start_step` on; "train" never ends, "test" ends when all was seen once.
-
-        Args:
-            split: "train" or "test".
-            seed: fixes the order and the augmentation.
-            start_step: number of batches to leave out, at no cost.
-            global_batch: examples per batch over all processes.
-            slice_of: (index, count): this process' part; the parts of all processes, in order, make the batch of one.
-        """
+        """As of `Recipe.batches`; the seed fixes the order and the augmentation."""
         dataset = self._dataset or self.dataset()
         return dataset.batches(split, self.data_config, seed, start_step, global_batch, slice_of)
 

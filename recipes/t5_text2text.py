@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recipes.t5 import Batch, T5Recipe
+from recipes.recipe import Batch
+from recipes.t5 import T5Recipe
 from zoo import scores
 from zoo.conversion import variables_from
 from zoo.data.pairs import PairsConfig, arrays, open_pairs
@@ -55,7 +56,6 @@ class T5Text2TextRecipe(T5Recipe):
         params = jax.eval_shape(lambda: self._params(jax.random.key(0)))
         self.optimizer = tuned(self.optimizer, self.training, params, order, ())
         self._table: Table | None = None
-        self._batches: RowBatches | None = None
 
     def _params(self, key: jax.Array) -> Any:
         tokens = jnp.zeros((1, 2), jnp.int32)
@@ -142,14 +142,6 @@ class T5Text2TextRecipe(T5Recipe):
     def companions(self) -> dict[str, bytes]:
         """Files to keep beside the checkpoints, by name: whoever uses the weights needs the vocabulary."""
         return {"spiece.model": self.vocabulary(self._table).model}
-
-    def batches(
-        self, split: str, seed: int, start_step: int, global_batch: int, slice_of: tuple[int, int] = (0, 1)
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of a split from `start_step` on; "train" never ends, "test" ends when all was seen once."""
-        self._batches or self.dataset()
-        assert self._batches is not None
-        return self._batches.batches(split, seed, start_step, global_batch, self.pairs.readers, slice_of)
 
     def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
         """Records with the source's column to {"generated"}: task=greedy (the default), sample, or beamN.

@@ -40,7 +40,7 @@ def plan(config: Config, machine: Machine, argv: Sequence[str]) -> None:
         machine: what the named cluster runs on.
         argv: the words of the command, for the record.
     """
-    recipe, folder = load(config.recipe, config.data_dir), RunFolder(config.run_dir)
+    recipe, folder = load(config.recipe, config.data_dir, machine.level), RunFolder(config.run_dir)
     task = recipe.task()
     print(recipe.summary())
     if config.compare == "all":

@@ -5,10 +5,9 @@ ZOO_PARITY_PYTHON names the Python of an environment with torch and transformers
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from zoo.models import weight_files
+from zoo.models import peft, weight_files
 from zoo.models.bert import convert as bert_names
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.model import Bert
@@ -27,25 +26,12 @@ from zoo.models.t5.config import T5Config
 from zoo.models.t5.generate import Generation, generate
 from zoo.models.t5.model import T5
 from zoo.models.t5.model import abstract_params as t5_params
+from zoo.training import adapters
+from zoo.training.adapters import Lora
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000), pytest.mark.usefixtures("x64")]
 SCRIPT = Path(__file__).with_name("text_reference.py")
 BERT = {"hidden": 24, "num_layers": 2, "num_heads": 4, "intermediate": 40, "max_positions": 16}
-
-
-@pytest.fixture(scope="module")
-def python() -> str:
-    found = os.environ.get("ZOO_PARITY_PYTHON")
-    if not found:
-        pytest.skip("ZOO_PARITY_PYTHON names no environment with torch and transformers")
-    return found
-
-
-@pytest.fixture(autouse=True)
-def x64() -> Iterator[None]:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
 
 
 def randomised(tree: Any, scale: float = 0.3) -> Any:
@@ -134,3 +120,35 @@ def test_t5(python: str, tmp_path: Path, kind: str, dtype: Any) -> None:
         texts = wanted[f"generated/{beams}"]
         np.testing.assert_array_equal(ids[:, : texts.shape[1]], texts)
         assert not np.asarray(ids[:, texts.shape[1] :]).any()
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5"])
+def test_peft_loads_what_lora_learned(python: str, tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(1)
+    ids = rng.integers(1, 20, (3, 9))
+    mask = np.ones((3, 9), np.int64)
+    lora = Lora(2, ("query", "value"), 6.0)
+    if kind == "bert":
+        config = BertConfig(30, **BERT, head="classification", num_labels=3, dtype="float64")  # type: ignore[arg-type]
+        params = randomised(adapters.added(randomised(bert_params(config)), lora, jax.random.key(0)))
+        whole = bert_names.to_hugging_face({k: v for k, v in params.items() if k != "lora"}, config.head)
+        # The head was trained with the products; the model that they belong to has another.
+        base = {name: np.zeros_like(value) if name.startswith("classifier") else value for name, value in whole.items()}
+        described, table, task = bert_names.config_to(config), bert_names.names(), bert_names.TASKS[config.head]
+        inputs = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": mask}
+        logits = Bert(config).apply({"params": adapters.merged(params, lora.alpha)}, ids, 0 * ids, mask)["labels"]
+    else:
+        config = T5Config(20, 16, 2, 3, 4, 24, dtype="float64")
+        params = randomised(adapters.added(randomised(t5_params(config)), lora, jax.random.key(0)))
+        base = t5_names.to_hugging_face({k: v for k, v in params.items() if k != "lora"}, config)
+        described = {**t5_names.config_to(config), "architectures": ["T5ForConditionalGeneration"]}
+        table, task = t5_names.names(config.gated), "SEQ_2_SEQ_LM"
+        inputs = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids}
+        logits = T5(config).apply({"params": adapters.merged(params, lora.alpha)}, ids, mask, ids)
+    arrays, facts = peft.adapter(params, table, dataclasses.asdict(lora), task, ("classifier",))
+    weight_files.write(tmp_path / "adapter" / "adapter_model.safetensors", arrays)
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(facts))
+    inputs["cotangent"] = np.zeros(1)
+    wanted = reference(python, tmp_path, "peft", described, base, inputs)["logits"]
+    # T5 there takes norms and softmaxes in float32.
+    np.testing.assert_allclose(logits, wanted, rtol=0, atol=(1e-9 if kind == "bert" else 1e-5) * np.abs(wanted).max())

@@ -6,7 +6,6 @@ ZOO_PARITY_PYTHON names the Python of an environment with torch, transformers an
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -44,14 +43,6 @@ CASES: dict[str, tuple[Any, Any, Any, Any, int]] = {
     "resnet": (resnet.config_from(HUGGING_FACE), ResNet, resnet.from_torch, resnet.to_torch, 64),
     "timm:pnasnet5large": (PNASNetConfig(num_classes=10), PNASNet, pnasnet.from_timm, pnasnet.to_timm, 97),
 }
-
-
-@pytest.fixture(scope="module")
-def python() -> str:
-    found = os.environ.get("ZOO_PARITY_PYTHON")
-    if not found:
-        pytest.skip("ZOO_PARITY_PYTHON names no environment with torch, transformers and timm")
-    return found
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

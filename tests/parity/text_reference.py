@@ -1,6 +1,7 @@
-"""What the reference implementations give, run in an environment of their own: `python text_reference.py bert|t5 FOLDER`.
+"""What the reference implementations give, run in an environment of their own: `python text_reference.py bert|t5|peft FOLDER`.
 
-Reads FOLDER/model.safetensors, config.json and inputs.npz; writes FOLDER/outputs.npz. Imports nothing of this project.
+Reads FOLDER/model.safetensors, config.json and inputs.npz, and of peft FOLDER/adapter; writes FOLDER/outputs.npz. Imports nothing
+of this project.
 """
 
 from __future__ import annotations
@@ -76,6 +77,17 @@ def t5(folder: Path, config: dict, inputs: dict, dtype: torch.dtype) -> dict[str
     return outputs
 
 
+def peft(folder: Path, config: dict, inputs: dict, dtype: torch.dtype) -> dict[str, np.ndarray]:
+    """The logits of a model with an adapter."""
+    import transformers
+    from peft import PeftModel
+
+    base = loaded(getattr(transformers, config["architectures"][0]), folder, dtype)
+    model = PeftModel.from_pretrained(base, folder / "adapter").eval()
+    inputs = {name: value for name, value in inputs.items() if name != "cotangent"}
+    return {"logits": model(**inputs).logits.detach().numpy()}
+
+
 def loaded(kind: type, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
     model, report = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
     assert not report["unexpected_keys"], report
@@ -89,7 +101,7 @@ def main(kind: str, folder: Path) -> None:
         inputs = {name: torch.from_numpy(file[name]) for name in file.files}
     dtype = inputs["cotangent"].dtype
     without_torchvision_operators()
-    outputs = {"bert": bert, "t5": t5}[kind](folder, config, inputs, dtype)
+    outputs = {"bert": bert, "t5": t5, "peft": peft}[kind](folder, config, inputs, dtype)
     np.savez(folder / "outputs.npz", **outputs)
 
 

@@ -69,7 +69,7 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
     Raises:
         UserError: something is; nothing was written.
     """
-    recipe = load(config.recipe, config.data_dir)
+    recipe = load(config.recipe, config.data_dir, level)
     check_strategy(config.strategy)
     task = recipe.task()
     check_batch(rows_of(task), processes, "recipe.data.global_batch")
@@ -106,8 +106,12 @@ def announce(dataset: Any, say: Callable[[str], None]) -> None:
         say(dataset.announcement)
 
 
-def load(config: RecipeConfig, data_dir: Path) -> Any:
+def load(config: RecipeConfig, data_dir: Path, level: Level = "emulated") -> Any:
     """The recipe that `_target_` names, built; switches 64-bit types on for this process where it needs them.
+
+    Args:
+        config, data_dir: of the recipe.
+        level: see `Job`; what runs for real on processors may be written otherwise than what accelerators are planned for.
 
     Raises:
         UserError: there is no such class, or it refuses its configuration.
@@ -128,6 +132,8 @@ def load(config: RecipeConfig, data_dir: Path) -> Any:
             "give the dotted name of a class, such as recipes.resnet.ResNetRecipe"
         )
     recipe = recipe_class(config, data_dir)
+    if level == "cluster" and hasattr(recipe, "for_processor") and jax.default_backend() == "cpu":
+        recipe.for_processor()
     if getattr(recipe, "needs_float64", False):
         jax.config.update("jax_enable_x64", True)  # before anything is traced; off, JAX would quietly take float32
     return recipe

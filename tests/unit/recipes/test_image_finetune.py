@@ -82,3 +82,13 @@ def test_pictures_are_classified(tmp_path: Path) -> None:
     assert found["label"] in ("0", "1", "2") and sum(found["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     with pytest.raises(UserError, match="cannot be read as an image"):
         predict([{"image": str(tmp_path / "none.png")}])
+
+
+def test_processors_get_products_where_the_configuration_names_no_form() -> None:
+    recipe = made()
+    assert recipe.model.config.convolution is None
+    recipe.for_processor()
+    assert recipe.model.config.convolution == recipe.model_config.convolution == "products"
+    named = made(model={"convolution": "lax"})
+    named.for_processor()
+    assert named.model.config.convolution == "lax"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from zoo.models.convolutions import FORMS, Form
+
 STEMS = ("imagenet", "cifar")
-DEPTHWISE = ("convolution", "shifts")
 DTYPES = ("float32", "bfloat16", "float64")
 
 
@@ -22,8 +23,8 @@ class PNASNetConfig:
         stem_width: channels of the first convolution.
         num_classes: width of the output.
         dropout: share of the last features that training drops.
-        depthwise: how depthwise convolutions are computed, with the same numbers: "convolution", or "shifts", sums of shifted
-            images, which is faster on processors.
+        convolution: how convolutions are computed, with the same numbers: "lax", XLA's own; "products" of matrices, which are
+            faster on processors; null, lax but for what runs on this machine's processor for real.
         dtype: what convolutions compute in. Parameters and batch statistics are float32 ("float64" makes them float64).
     """
 
@@ -33,7 +34,7 @@ class PNASNetConfig:
     stem_width: int = 96
     num_classes: int = 1000
     dropout: float = 0.0
-    depthwise: Literal["convolution", "shifts"] = "convolution"
+    convolution: Form | None = None
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
 
     def __post_init__(self) -> None:
@@ -49,9 +50,9 @@ class PNASNetConfig:
                 raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout}; it must be at least 0 and below 1")
-        for name, allowed in (("stem", STEMS), ("depthwise", DEPTHWISE), ("dtype", DTYPES)):
+        for name, allowed in (("stem", STEMS), ("convolution", (None, *FORMS)), ("dtype", DTYPES)):
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}; allowed are {', '.join(allowed)}")
+                raise ValueError(f"{name}={getattr(self, name)!r}; allowed are {', '.join(map(str, allowed))}")
 
     @property
     def param_dtype(self) -> str:

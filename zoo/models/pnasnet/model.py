@@ -15,22 +15,28 @@ import jax
 import jax.numpy as jnp
 
 from zoo.models.attention import dropped
+from zoo.models.convolutions import convolve
 from zoo.models.pnasnet.config import PNASNetConfig
 from zoo.models.resnet.model import BatchNorm
 
 EPSILON = 1e-3
 
 
-def _conv(config: PNASNetConfig, channels: int, kernel: int, stride: int, name: str, padded: bool = True) -> nn.Conv:
+def _conv(
+    config: PNASNetConfig, channels: int, kernel: int, stride: int, name: str, padding: str = "SAME", groups: int = 1
+) -> nn.Conv:
+    """A convolution; an odd pixel of padding goes behind, where timm puts it too."""
     return nn.Conv(
         channels,
         (kernel, kernel),
         (stride, stride),
-        padding="SAME" if padded else "VALID",
+        padding=padding,
+        feature_group_count=groups,
         use_bias=False,
+        conv_general_dilated=convolve(config.convolution),
         dtype=config.dtype,
         param_dtype=config.param_dtype,
-        kernel_init=nn.initializers.variance_scaling(2.0, "fan_out", "normal"),
+        kernel_init=nn.initializers.variance_scaling(2.0, "fan_out" if groups == 1 else "fan_in", "normal"),
         name=name,
     )
 
@@ -41,51 +47,6 @@ def _norm(config: PNASNetConfig, name: str) -> BatchNorm:
 
 def _max_pool(x_BHWC: jax.Array, stride: int) -> jax.Array:
     return nn.max_pool(x_BHWC, (3, 3), strides=(stride, stride), padding="SAME")
-
-
-class Depthwise(nn.Module):
-    """A convolution of each channel for itself."""
-
-    config: PNASNetConfig
-    kernel: int
-    stride: int
-
-    @nn.compact
-    def __call__(self, x_BHWC: jax.Array) -> jax.Array:
-        config, size, channels = self.config, self.kernel, x_BHWC.shape[-1]
-        initial = nn.initializers.variance_scaling(2.0, "fan_in", "normal", in_axis=(0, 1, 2), out_axis=3)
-        kernel = self.param("kernel", initial, (size, size, 1, channels), config.param_dtype).astype(config.dtype)
-        if config.depthwise == "convolution":
-            return jax.lax.conv_general_dilated(
-                x_BHWC,
-                kernel,
-                (self.stride, self.stride),
-                "SAME",
-                dimension_numbers=("NHWC", "HWIO", "NHWC"),
-                feature_group_count=channels,
-            )
-        return shifted_sum(x_BHWC, kernel[:, :, 0], self.stride)
-
-
-def shifted_sum(x_BHWC: jax.Array, kernel_hwC: jax.Array, stride: int) -> jax.Array:
-    """The depthwise convolution as a sum of shifted images, each times the weights of its place; padded as `same`."""
-    batch, height, width, channels = x_BHWC.shape
-    size = kernel_hwC.shape[0]
-    x_BHWC = jnp.pad(x_BHWC, ((0, 0), same(height, size, stride), same(width, size, stride), (0, 0)))
-    rows, columns = (height - 1) // stride * stride + 1, (width - 1) // stride * stride + 1
-    total = jnp.zeros((), x_BHWC.dtype)
-    for row in range(size):
-        for column in range(size):
-            begin, end = (0, row, column, 0), (batch, row + rows, column + columns, channels)
-            part = jax.lax.slice(x_BHWC, begin, end, (1, stride, stride, 1))
-            total = total + part * kernel_hwC[row, column]
-    return total
-
-
-def same(length: int, size: int, stride: int) -> tuple[int, int]:
-    """Padding before and after, so that every stride-th pixel has a result; an odd one goes behind, where XLA puts it too."""
-    total = max(((length - 1) // stride) * stride + size - length, 0)
-    return total // 2, total - total // 2
 
 
 class Separable(nn.Module):
@@ -101,9 +62,8 @@ class Separable(nn.Module):
     def __call__(self, x_BHWC: jax.Array, train: bool) -> jax.Array:
         middle = self.channels if self.widen_first else x_BHWC.shape[-1]
         for index, (channels, stride) in enumerate(((middle, self.stride), (self.channels, 1)), start=1):
-            x_BHWC = Depthwise(self.config, self.kernel, stride, name=f"separable_{index}_depthwise_conv2d")(
-                nn.relu(x_BHWC)
-            )
+            own, depthwise = x_BHWC.shape[-1], f"separable_{index}_depthwise_conv2d"
+            x_BHWC = _conv(self.config, own, self.kernel, stride, depthwise, groups=own)(nn.relu(x_BHWC))
             x_BHWC = _conv(self.config, channels, 1, 1, f"separable_{index}_pointwise_conv2d")(x_BHWC)
             x_BHWC = _norm(self.config, f"bn_sep_{index}")(x_BHWC, train)
         return x_BHWC
@@ -194,8 +154,8 @@ class PNASNet(nn.Module):
     @nn.compact
     def __call__(self, image_BHWC: jax.Array, train: bool) -> jax.Array:
         config = self.config
-        stride, padded = (2, False) if config.stem == "imagenet" else (1, True)
-        right = _conv(config, config.stem_width, 3, stride, "conv_0_conv", padded)(image_BHWC.astype(config.dtype))
+        stride, padding = (2, "VALID") if config.stem == "imagenet" else (1, "SAME")
+        right = _conv(config, config.stem_width, 3, stride, "conv_0_conv", padding)(image_BHWC.astype(config.dtype))
         left = right = _norm(config, "conv_0_bn")(right, train)
         if config.stem == "imagenet":
             first = Cell(config, config.filters // 4, 2, is_first=True, name="cell_stem_0")(right, right, train)

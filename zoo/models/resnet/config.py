@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from zoo.models.convolutions import FORMS, Form
+
 BLOCK_KINDS = ("bottleneck", "basic")
 STEMS = ("imagenet", "cifar")
 SHORTCUTS = ("projection", "padding")
@@ -26,6 +28,8 @@ class ResNetConfig:
         shortcut: where shapes change, "projection" (1x1 convolution and batch norm) or "padding" (every second pixel,
             missing channels zero).
         zero_init_residual: start the last batch norm of every block at scale 0, so that blocks start as the identity.
+        convolution: how convolutions are computed, with the same numbers: "lax", XLA's own; "products" of matrices, which are
+            faster on processors; null, lax but for what runs on this machine's processor for real.
         dtype: what convolutions compute in. Parameters and batch statistics are float32 ("float64" makes them float64).
     """
 
@@ -37,15 +41,23 @@ class ResNetConfig:
     expansion: int = 4
     shortcut: Literal["projection", "padding"] = "projection"
     zero_init_residual: bool = False
+    convolution: Form | None = None
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", tuple(self.blocks))
         if not self.blocks or any(number < 1 for number in self.blocks):
             raise ValueError(f"blocks={list(self.blocks)}; give at least one stage, each with at least one block")
-        for name, allowed in (("block_kind", BLOCK_KINDS), ("stem", STEMS), ("shortcut", SHORTCUTS), ("dtype", DTYPES)):
+        choices = {
+            "block_kind": BLOCK_KINDS,
+            "stem": STEMS,
+            "shortcut": SHORTCUTS,
+            "convolution": (None, *FORMS),
+            "dtype": DTYPES,
+        }
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}; allowed are {', '.join(allowed)}")
+                raise ValueError(f"{name}={getattr(self, name)!r}; allowed are {', '.join(map(str, allowed))}")
         for name in ("num_classes", "width", "expansion"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")

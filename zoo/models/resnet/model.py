@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo.models import draws
+from zoo.models.convolutions import convolve
 from zoo.models.resnet.config import ResNetConfig
 
 # Kept at every step of the running statistics; the rest comes from the batch.
@@ -75,6 +76,7 @@ def _conv(config: ResNetConfig, channels: int, kernel: int, stride: int, name: s
         strides=(stride, stride),
         padding=((padding, padding), (padding, padding)),
         use_bias=False,
+        conv_general_dilated=convolve(config.convolution),
         dtype=config.dtype,
         param_dtype=config.param_dtype,
         kernel_init=_conv_init,
