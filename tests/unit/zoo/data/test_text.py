@@ -77,6 +77,19 @@ def test_a_resumed_run_on_other_readers_and_processes_sees_the_same(tmp_path: Pa
     assert_same(whole, joined)
 
 
+def test_a_run_that_goes_on_with_one_two_and_four_processes_sees_the_same(tmp_path: Path) -> None:
+    whole = taken(examples(corpus(tmp_path)), 12)
+    for start, processes, readers in ((0, 1, 1), (4, 2, 2), (8, 4, 0)):
+        parts = [
+            taken(examples(tmp_path), 4, start=start, readers=readers, slice_of=(index, processes))
+            for index in range(processes)
+        ]
+        joined = [
+            {name: np.concatenate([one[name] for one in row]) for name in row[0]} for row in zip(*parts, strict=True)
+        ]
+        assert_same(whole[start : start + 4], joined)
+
+
 def test_an_epoch_has_every_token_once(tmp_path: Path) -> None:
     made = examples(corpus(tmp_path), next_sentence=False)
     config = TextConfig("text", 4, 16)
