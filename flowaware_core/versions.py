@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -43,6 +44,7 @@ __all__ = [
     "shard_map",
     "source",
     "use_partitionable_random_numbers",
+    "without_references",
 ]
 
 VERSION: tuple[int, ...] = jax.__version_info__
@@ -71,6 +73,17 @@ def bind(equation: JaxprEqn, values: Sequence[Any], params: Mapping[str, Any] | 
     with equation.ctx.manager:
         results = primitive.bind(*functions, *values, **keywords)
     return list(results) if primitive.multiple_results else [results]
+
+
+def without_references(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program where arrays that it makes and changes in place are values that it passes on."""
+    if not any(type(effect).__name__ == "InternalMutableArrayEffect" for effect in closed.effects):
+        return closed
+    discharge = importlib.import_module("jax._src.state.discharge").discharge_state  # has no public address
+    if "consts" not in inspect.signature(discharge).parameters:
+        found: ClosedJaxpr = discharge(closed)
+        return found
+    return ClosedJaxpr(*discharge(closed.jaxpr, closed.consts))
 
 
 def source(equation: JaxprEqn) -> str:

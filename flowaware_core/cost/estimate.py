@@ -68,7 +68,7 @@ def _work(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> tup
         shards = shards_of.get(id(chosen))
         if shards is None:
             shards = shards_of[id(chosen)] = _shards(operator, graph, chosen, mesh)
-        size = sum(graph.tensors[tensor].bytes for tensor in (*operator.inputs, *operator.results))
+        size = graph.traffic[operator.id]
         matrix = operator.primitive in compute.MATRIX_PRIMITIVES
         dtype = graph.tensors[operator.results[0]].dtype if matrix else ""
         key = (dtype, size, shards, operator.flops if matrix else 0.0)

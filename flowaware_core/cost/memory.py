@@ -3,12 +3,14 @@
     total = arguments + outputs that are not donated + max over moments of the temporaries alive
 
 The compiler fuses elementwise operators into the loops that read them, so a value exists in memory only where something that is
-not such a loop makes it or reads it; the others are recomputed, and what they are computed from lives as long as they are needed.
+not such a loop makes it or reads it, or where several loops read it and it is dear; the others are recomputed, and what they are
+computed from lives as long as they are needed.
 
 Two schedules are known. On the target, operators run in program order. The CPU compiler, which audits where no accelerator is,
-differs in four ways that cost memory: it moves arguments at the very start, it joins reductions between devices and so delays
-each until its result is first needed, it keeps the whole of a reduction of which every device needs a slice, and its
-convolutions want reordered copies of their operands.
+differs in six ways that cost memory: it moves arguments at the very start, it joins reductions between devices and so delays
+each until its result is first needed, it keeps the whole of a reduction of which every device needs a slice, its convolutions
+want reordered copies of their operands, it exchanges tensors in pieces that are copies, and it reduces long dimensions in
+several steps, of which the first reads from memory.
 """
 
 from __future__ import annotations
@@ -16,16 +18,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from flowaware_core.cost.trace import COPY, Trace
+from flowaware_core.cost.trace import COPY, PIECES, Trace
 from flowaware_core.graph.rules import ELEMENTWISE
 
 # Loops that a compiler fuses with what reads them.
-FUSIBLE = ELEMENTWISE | frozenset("broadcast_in_dim reshape squeeze expand_dims slice iota rev transpose pad".split())
+FUSIBLE = ELEMENTWISE | frozenset(
+    "bitcast_convert_type broadcast_in_dim expand_dims iota pad reshape rev slice squeeze transpose".split()
+)
 # Loops that what they read is fused into.
 CONSUMING = FUSIBLE | frozenset(
     "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split()
 )
-MOVES = ("all-gather", "all-to-all", "slice", COPY)
+# Elementwise, but too dear to be computed once per loop that reads them: they are written to memory if more than one does.
+COSTLY = frozenset(
+    "acos acosh asin asinh atan atan2 atanh cbrt digamma div erf erf_inv erfc exp exp2 expm1 lgamma log log1p logistic pow"
+    " rsqrt sinh cosh sqrt tan tanh".split()
+)
+MOVES = ("all-gather", "all-to-all", "slice", COPY, PIECES)
 REDUCTIONS = ("all-reduce", "reduce-scatter")
 
 
@@ -76,26 +85,42 @@ def lifetimes(trace: Trace, backend: str = "target") -> dict[int, tuple[int, int
     if cpu:
         _join_reductions(trace, soft, first)
     alive: dict[int, tuple[int, int]] = {}
-    # Per buffer: until when something reads it from memory, and until when a fused loop computes it again.
-    read, recomputed = [-3] * len(soft), [-3] * len(soft)
+    # Per buffer: until when something reads it from memory, until when a fused loop computes it again, and which loop does.
+    read, recomputed, loops = [-3] * len(soft), [-3] * len(soft), [_NONE] * len(soft)
     for buffer in reversed(trace.buffers):
         moment = buffer.moment
-        if buffer.primitive == COPY and not cpu:
-            # The target's operators read any order: there is no copy, its readers read what it was made from.
+        if buffer.primitive in (COPY, PIECES) and not cpu:
+            # The target's operators read any order and it exchanges whole tensors: readers read what the copy was made from.
             (source,) = buffer.sources
             read[source.moment] = max(read[source.moment], read[moment])
             recomputed[source.moment] = max(recomputed[source.moment], recomputed[moment])
+            loops[source.moment] = _also(loops[source.moment], loops[moment])
             continue
-        last = read[moment] if soft[moment] else max(read[moment], recomputed[moment], first[moment])
-        exists = not soft[moment] or read[moment] > -3
+        written = not soft[moment] or (loops[moment] == _SEVERAL and buffer.primitive in COSTLY)
+        last = max(read[moment], recomputed[moment], first[moment]) if written else read[moment]
+        exists = written or read[moment] > -3
         if exists:
             alive[moment] = (first[moment], max(last, first[moment]))
-        until = max(first[moment] if exists else -3, recomputed[moment] if soft[moment] else -3)
-        fused = soft[moment] or buffer.primitive in CONSUMING or buffer.primitive == COPY
+        until = max(first[moment] if exists else -3, -3 if written else recomputed[moment])
+        consumes = buffer.primitive in CONSUMING and not (cpu and buffer.apart)
+        fused = soft[moment] or consumes or buffer.primitive in (COPY, PIECES)
         for source in buffer.sources:
             needs = recomputed if fused else read
             needs[source.moment] = max(needs[source.moment], until)
+            if fused:
+                loops[source.moment] = _also(loops[source.moment], moment if exists else loops[moment])
     return dict(sorted(alive.items()))
+
+
+# Which loop computes a value again, besides the moments of loops.
+_NONE, _SEVERAL = -1, -2
+
+
+def _also(known: int, loop: int) -> int:
+    """The loop that is meant by one that is known and another."""
+    if known in (_NONE, loop) or loop == _NONE:
+        return loop if known == _NONE else known
+    return _SEVERAL
 
 
 def _starts(trace: Trace, soft: list[bool]) -> list[int]:

@@ -16,8 +16,13 @@ from flowaware_core.graph.rules import Border
 
 # The same values in another order of dimensions, as the CPU's convolution and gather want them.
 COPY = "layout copy"
+# The same values as the CPU's exchange sends or receives them, a piece for each device.
+PIECES = "pieces"
 # A shard with the borders of its neighbours.
 BORDERS = "borders"
+# The counter-based generator makes two words for each number, which its readers combine.
+RANDOM_BYTES = 8
+REDUCED_AT_ONCE = 32
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -33,6 +38,7 @@ class Buffer:
         kept: whether it is the tensor in the layout it is kept in, not a copy in another one.
         written: its size where a compiler writes a reduce-scatter as an all-reduce that every reader takes its slice of.
         depth: 0 outside loops.
+        apart: whether the CPU reads its operands from memory, where the target computes them on the way.
     """
 
     bytes: int
@@ -43,6 +49,7 @@ class Buffer:
     kept: bool
     written: int
     depth: int = 0
+    apart: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -102,6 +109,10 @@ class _Recorder:
     def move(self, value: Any, tensor: int, source: Layout, step: Step, operator: Operator | None) -> Buffer:
         shape, itemsize = self._tensors[tensor].shape, self._tensors[tensor].itemsize
         self._communicate(communication.reshard(shape, itemsize, source, step.layout, self._sizes), operator)
+        if step.kind == "all-to-all":
+            # The CPU's exchange works on pieces, one for each receiver, which are cut off before and joined after.
+            pieces = self.buffer(tensor, source, PIECES, (value,))
+            return self.buffer(tensor, step.layout, PIECES, (self.buffer(tensor, step.layout, step.kind, (pieces,)),))
         moved = self.buffer(tensor, step.layout, step.kind, (value,))
         # Shards arrive one after the other, in order only if the outermost dimension was gathered.
         outermost = source[0] != step.layout[0]
@@ -115,8 +126,20 @@ class _Recorder:
         results = []
         for tensor, result in zip(operator.results, placement.results, strict=True):
             made = self.buffer(tensor, result.layout, operator.primitive, operands)
+            if operator.primitive.startswith("reduce_"):
+                made.apart = self._in_steps(operator, placement)
+            elif operator.primitive == "random_bits":
+                made.bytes = made.written = made.bytes // self._tensors[tensor].itemsize * RANDOM_BYTES
             results.append(self.buffer(tensor, result.layout, COPY, (made,)) if reorder[2] else made)
         return results
+
+    def _in_steps(self, operator: Operator, placement: OperatorPlacement) -> bool:
+        """Whether the CPU reduces in several steps: along a dimension longer than `REDUCED_AT_ONCE`."""
+        operand = operator.operands[0]
+        if not isinstance(operand, int):
+            return False
+        shape = self._local(operand, placement.operands[0])
+        return any(shape[dim] > REDUCED_AT_ONCE for dim in operator.equation.params.get("axes", ()))
 
     def _widened(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
         """Operands with the borders of the neighbouring shards; what was exchanged before is not exchanged again."""

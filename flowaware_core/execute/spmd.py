@@ -38,6 +38,10 @@ def replay(graph: Graph, placement: Placement, mesh: jax.sharding.Mesh) -> Calla
     return run
 
 
+# Has a mesh of its own, and cannot run inside another.
+_OWN_MESH = ("shard_map",)
+
+
 class _Constrain:
     """The backend whose values are JAX tracers."""
 
@@ -72,9 +76,16 @@ class _Constrain:
     def bind(self, operator: Operator, values: Sequence[Any], placement: OperatorPlacement) -> list[Any]:
         plain = [value.value if isinstance(value, Constant) else value for value in values]
         with jax.named_scope(f"op{operator.id}"):
-            if placement.exchanges or (operator.rule.local and placement.cut):
+            if placement.exchanges or (operator.rule.local and placement.cut) or self._unruled(operator):
                 return local.bind(operator, plain, placement, self._mesh, lambda layout: self._sharding(layout).spec)
             return versions.bind(operator.equation, plain)
+
+    def _unruled(self, operator: Operator) -> bool:
+        """Whether every device runs the whole operator by itself: what has no rule may come with a partitioner of its own, which
+        has nothing to say here. What has effects is left where it has them once.
+        """
+        alone = self._mesh.size > 1 and not operator.rule.known
+        return alone and not operator.equation.effects and operator.primitive not in _OWN_MESH
 
     def settle(self, value: Any, tensor: int, operator: Operator, result: Result, target: Layout) -> Any:
         with jax.named_scope(f"op{operator.id}"):

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from flowaware_core import versions
+from flowaware_core.graph.expansion import expanded
 from flowaware_core.graph.model import Constant, Graph, Operand, Operator, Role, Subgraph, Tensor
 from flowaware_core.graph.rules import Rule, rule
 from flowaware_core.task import Task
@@ -39,6 +40,7 @@ def capture(task: Task) -> Graph:
     """Traces the task's function with its abstract arguments; no array is made."""
     versions.use_partitionable_random_numbers()
     closed, results = jax.make_jaxpr(task.step, return_shape=True)(*task.args)
+    closed = versions.without_references(closed)
     leaves = [jax.tree_util.tree_flatten_with_path(argument)[0] for argument in task.args]
     starts = [int(start) for start in np.cumsum([0, *map(len, leaves)])]
     carried = _carried_leaves(task, starts, results)
@@ -183,6 +185,9 @@ class _Tracer:
             if name == "custom_linear_solve":
                 solver, needed = _solver(equation.params, operands)
                 found.extend(self._inline(equation, solver, needed, environment))
+                continue
+            if parts := expanded(equation):
+                found.extend(self._inline(equation, parts, operands, environment))
                 continue
             if _is_placement(equation):
                 environment.update(zip(equation.outvars, operands, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -31,7 +32,7 @@ class Tensor:
     itemsize: int
     role: Role
 
-    @property
+    @functools.cached_property
     def bytes(self) -> int:
         return math.prod(self.shape) * self.itemsize
 
@@ -102,7 +103,7 @@ class Operator:
         found = map(versions.source, (self.equation, *self.calls))
         return next((line for line in found if line), "an unknown line")
 
-    @property
+    @functools.cached_property
     def inputs(self) -> tuple[int, ...]:
         """Tensor ids among the operands."""
         return tuple(operand for operand in self.operands if isinstance(operand, int))
@@ -138,6 +139,15 @@ class Graph:
     def walk(self) -> Iterator[tuple[Operator, int]]:
         """All operators, those of sub-graphs after their owner, each with the number of times it runs."""
         yield from _walk(self.operators, 1)
+
+    @functools.cached_property
+    def traffic(self) -> tuple[int, ...]:
+        """Per operator id the bytes that one run of the whole operator reads and writes."""
+        sizes = [tensor.bytes for tensor in self.tensors]
+        return tuple(
+            sum([sizes[tensor] for tensor in operator.inputs]) + sum([sizes[tensor] for tensor in operator.results])
+            for operator, _ in self.walk()
+        )
 
     @property
     def num_operators(self) -> int:

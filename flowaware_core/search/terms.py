@@ -129,7 +129,7 @@ class _Walk:
             if node < 0:
                 return
         tensors = self.graph.tensors
-        size = sum(tensors[tensor].bytes for tensor in (*operator.inputs, *operator.results))
+        size = self.graph.traffic[operator.id]
         matrix = operator.primitive in MATRIX_PRIMITIVES
         work = Work(
             matrix, operator.flops if matrix else 0.0, size, tensors[operator.results[0]].dtype if matrix else ""

@@ -3,6 +3,6 @@ JAX.
 """
 
 from flowaware_core.search.labelling.problem import Problem, Solution
-from flowaware_core.search.labelling.solve import solve
+from flowaware_core.search.labelling.solve import ITERATIONS, solve
 
-__all__ = ["Problem", "Solution", "solve"]
+__all__ = ["ITERATIONS", "Problem", "Solution", "solve"]

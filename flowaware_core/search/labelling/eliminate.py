@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 
 import numpy as np
 
@@ -32,14 +33,19 @@ def order(sizes: list[int], edges: list[tuple[int, int]], largest: int) -> Order
     for i, j in edges:
         neighbours[i].add(j)
         neighbours[j].add(i)
-    weight = {node: _weight(node, sizes, neighbours) for node in range(len(sizes))}
+    weight = [_weight(node, sizes, neighbours, largest) for node in range(len(sizes))]
+    waiting = [(entries, node) for node, entries in enumerate(weight)]
+    heapq.heapify(waiting)
     nodes, scopes, entries, top = [], [], 0, 0
-    while weight:
-        node = min(weight, key=lambda candidate: (weight[candidate], candidate))
-        if weight[node] > largest:
+    while waiting:
+        size, node = heapq.heappop(waiting)
+        if weight[node] != size:
+            continue  # its neighbours have changed since
+        if size > largest:
             return None
-        entries += weight[node]
-        top = max(top, weight.pop(node))
+        entries += size
+        top = max(top, size)
+        weight[node] = -1
         scope = neighbours[node]
         nodes.append(node)
         scopes.append(scope)
@@ -47,15 +53,21 @@ def order(sizes: list[int], edges: list[tuple[int, int]], largest: int) -> Order
             neighbours[other] |= scope
             neighbours[other] -= {other, node}
         for other in scope:
-            weight[other] = _weight(other, sizes, neighbours)
+            size = _weight(other, sizes, neighbours, largest)
+            if size != weight[other]:
+                weight[other] = size
+                heapq.heappush(waiting, (size, other))
     turn = {node: step for step, node in enumerate(nodes)}
     return Order(tuple(nodes), tuple(tuple(sorted(scope, key=turn.__getitem__)) for scope in scopes), entries, top)
 
 
-def _weight(node: int, sizes: list[int], neighbours: list[set[int]]) -> int:
+def _weight(node: int, sizes: list[int], neighbours: list[set[int]], largest: int) -> int:
+    """Entries of the table that eliminating a node takes; where there are more than `largest`, any number above it."""
     result = sizes[node]
     for other in neighbours[node]:
         result *= sizes[other]
+        if result > largest:
+            break
     return result
 
 

@@ -106,6 +106,8 @@ class _Reducer:
         self.costs = list(core.costs)
         self.names = [self.pool.add(np.arange(len(cost))) for cost in self.costs]
         self.neighbours: list[dict[int, Key]] = [{} for _ in self.costs]
+        # Neighbours whose matrix is new since the node was looked at: of thousands around a trunk, the few that matter.
+        self.new: list[dict[int, None]] = [{} for _ in self.costs]
         self.rows: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in self.costs]
         self.fixed_rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.usage = core.usage
@@ -162,11 +164,12 @@ class _Reducer:
         if parts is not None:
             self.costs[i] = self.costs[i] + parts[0]
             self.costs[j] = self.costs[j] + parts[1]
-            self.neighbours[i].pop(j, None)
-            self.neighbours[j].pop(i, None)
+            if old is not None:
+                self._disconnect(i, j)
         else:
             self.neighbours[i][j] = key
             self.neighbours[j][i] = self.pool.transpose(key)
+            self.new[i][j] = self.new[j][i] = None
         self._touch(i)
         self._touch(j)
 
@@ -185,6 +188,8 @@ class _Reducer:
 
     def _disconnect(self, i: int, j: int) -> None:
         del self.neighbours[i][j], self.neighbours[j][i]
+        self.new[i].pop(j, None)
+        self.new[j].pop(i, None)
 
     def _name(self, node: int) -> np.ndarray:
         return self.pool.arrays[self.names[node]]
@@ -201,7 +206,8 @@ class _Reducer:
         if not finite.all():
             self._restrict(node, np.flatnonzero(finite))
             return
-        for key in self.neighbours[node].values():
+        around = [(other, self.neighbours[node][other]) for other in self.new[node]]
+        for _, key in around:
             keep = self.pool.fact("supported", _supported, key)
             if keep is not None:
                 self._restrict(node, keep)
@@ -209,7 +215,7 @@ class _Reducer:
         if len(self.costs[node]) == 1:
             self._fix(node)
             return
-        for other, key in self.neighbours[node].items():
+        for other, key in around:
             choice = self.pool.fact("decided", _decided, self.pool.transpose(key))
             if choice is None:
                 continue
@@ -219,6 +225,7 @@ class _Reducer:
             else:
                 self._merge(node, other, choice)
             return
+        self.new[node].clear()
         if len(self.neighbours[node]) <= 2 and not self.rows[node]:
             others = self.neighbours[node]
             entries = len(self.costs[node]) * math.prod(len(self.costs[other]) for other in others)
