@@ -19,7 +19,7 @@ from zoo.data.deepmd import systems
 from zoo.data.deepmd.bias import refitted
 from zoo.data.deepmd.dataset import DataConfig, FrameDataset, most_atoms, open_dataset
 from zoo.errors import UserError
-from zoo.models.deepmd import convert, deviation, loss, report
+from zoo.models.deepmd import convert, deviation, loss, report, series
 from zoo.models.deepmd.config import potential, unlike
 from zoo.models.deepmd.convert import Model
 from zoo.models.deepmd.evaluate import Evaluator
@@ -45,6 +45,8 @@ class TrainingConfig:
         ema_decay: keep a running mean of the parameters with this decay, and evaluate with it; null: do not.
         frozen: patterns of parameters that stay as they are, such as "descriptor/*" (names as `zoo.checkpoint show`).
         lcurve: name of the file in run_dir with the learning curve in deepmd-kit's format.
+        series: embedding nets run as series of so many terms, made anew in every step (`zoo.models.deepmd.series`): the
+            same numbers, sooner; 0: as nets. A net that becomes too rough for its series ends the training.
     """
 
     steps: int
@@ -52,12 +54,15 @@ class TrainingConfig:
     ema_decay: float | None = None
     frozen: tuple[str, ...] = ()
     lcurve: str = "lcurve.out"
+    series: int = 96
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"steps={self.steps}; it must be at least 1")
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:
             raise ValueError(f"ema_decay={self.ema_decay}; it must lie in (0, 1), or be null")
+        if self.series < 0 or self.series % series.BLOCK:
+            raise ValueError(f"series={self.series}; it must be 0 or a multiple of {series.BLOCK}")
 
 
 class DeepmdRecipe:
@@ -153,18 +158,19 @@ class DeepmdRecipe:
         rate = self.learning_rate(state["step"])
         share = rate / self.rate.start_lr
 
-        def loss_of(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            errors = loss.squares(self._outputs(self._thawed(params), state["statistics"], batch), batch)
-            return loss.batch_loss(self.training.loss, errors, batch, share), errors
+        def loss_of(params: Any) -> tuple[jax.Array, tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
+            ready, rest = self._sooner(self._thawed(params), state["statistics"], batch)
+            errors = loss.squares(self._outputs(ready, state["statistics"], batch), batch)
+            return loss.batch_loss(self.training.loss, errors, batch, share), (errors, rest)
 
-        (value, errors), grads = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
+        (value, (errors, rest)), grads = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
         updates, opt_state = self.optimizer.update(grads, state["opt_state"], state["params"])
         params = optax.apply_updates(state["params"], updates)
         after = {**state, "params": params, "opt_state": opt_state, "step": state["step"] + 1}
         decay = self.training.ema_decay
         if decay is not None:
             after["ema"] = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state["ema"], params)
-        return after, {"loss": value, **self._roots(errors, batch), "learning_rate": rate}
+        return after, {"loss": value, **self._roots(errors, batch), "learning_rate": rate, **rest}
 
     def _roots(self, errors: dict[str, jax.Array], batch: Batch) -> dict[str, jax.Array]:
         """Root mean squares of this batch, of the labels that count; 0 where no frame has them."""
@@ -182,6 +188,15 @@ class DeepmdRecipe:
             return outputs(data.model, params, statistics, data.layout, displacement, neighbours, real)
 
         return jax.vmap(one)(batch["displacement"], batch["neighbours"], batch["real"])
+
+    def _sooner(self, params: Any, statistics: Any, batch: Batch) -> tuple[Any, dict[str, jax.Array]]:
+        """The parameters with embedding nets as series where that serves, and the metric that says how well."""
+        model = self._open().model
+        if not self.training.series or not series.can_be_tabulated(model):
+            return params, {}
+        nearest = nearest_distance(batch, model.rcut)
+        ready, rest = series.tabulated(model, params, statistics, nearest, self.training.series)
+        return ready, {"series_rest": rest}
 
     def _thawed(self, params: Any) -> Any:
         """The parameters, those that are frozen without a gradient."""
@@ -215,7 +230,8 @@ class DeepmdRecipe:
     def listener(self, folder: Path, start: int) -> Lcurve:
         """Writes the learning curve in deepmd-kit's format, going on after step `start`."""
         labels = tuple(label for label in loss.LABELS if label != "virial" or self.training.loss.uses(label))
-        return Lcurve(folder / Path(self.training.lcurve).name, start, labels)
+        most_rest = series.REST[self.given.fitting_net.precision]
+        return Lcurve(folder / Path(self.training.lcurve).name, start, labels, most_rest)
 
     def export(self, state: State, folder: Path) -> str:
         """Writes the trained model to model.dp, which deepmd-kit reads too; says where it is.
@@ -321,3 +337,10 @@ class DeepmdRecipe:
         if split == "test" and most is not None:
             return (batch for _, batch in zip(range(most), found))
         return found
+
+
+def nearest_distance(batch: Batch, rcut: float) -> jax.Array:
+    """The smallest distance to a neighbour in a batch, in angstrom; at most half the cutoff."""
+    square = jnp.sum(batch["displacement"] ** 2, axis=-1)
+    near = jnp.min(jnp.where(batch["neighbours"] >= 0, square, jnp.inf))
+    return jnp.minimum(jnp.sqrt(near), 0.5 * rcut)

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 BACKENDS = ("tf", "jax")
+SHOWN = 10
+"""Steps between two lines of deepmd-kit where speed counts: with every line it evaluates two batches."""
 FRAME = """
 import sys, time, numpy as np
 from ase import Atoms
@@ -170,7 +172,7 @@ def training(
         words += [f"seed={seed}", "log_every=1", f"eval_every={evaluate}", f"recipe.training.steps={steps}"]
         words += [f"recipe.optimizer.decay_steps={max(1, steps // 20)}", f"checkpoint_every={steps}"]
         return [sys.executable, "-m", "zoo.train", *words], place
-    file = inputs(given, steps, seed, place, min(evaluate, 1) if evaluate > steps else evaluate)
+    file = inputs(given, steps, seed, place, SHOWN if evaluate > steps else evaluate)
     return [str(given.peer.parent / "dp"), f"--{name}", "train", str(file), "--skip-neighbor-stat"], place
 
 
@@ -187,7 +189,7 @@ def inputs(given: argparse.Namespace, steps: int, seed: int, folder: Path, shown
         "loss": {"type": "ener", **loss, "start_pref_v": 0, "limit_pref_v": 0},
         "training": {
             "training_data": {"systems": water[:3], "batch_size": 1},
-            "validation_data": {"systems": water[3:], "batch_size": 1, "numb_btch": 1 if shown == 1 else 80},
+            "validation_data": {"systems": water[3:], "batch_size": 1, "numb_btch": 1 if shown == SHOWN else 80},
             "numb_steps": steps,
             "seed": seed,
             "disp_freq": shown,
@@ -211,7 +213,7 @@ def watched(given: argparse.Namespace, command: list[str], folder: Path) -> tupl
     for line in process.stdout:
         lines.append(line)
         step = re.search(r"(?:^step|Batch)\s+(\d+)", line)
-        if step:
+        if step and (not seen or seen[-1][0] != int(step[1])):
             seen.append((int(step[1]), time.perf_counter() - begin))
     if process.wait():
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{''.join(lines[-20:])}")

@@ -80,7 +80,7 @@ def test_steps_evaluation_and_export(data_dir: Path, tmp_path: Path) -> None:
         state, metrics = step(state, batch)
         losses.append(float(metrics["loss"]))
     assert losses[-1] < losses[0]
-    assert set(metrics) == {*ours.metrics, "rmse_v"}
+    assert set(metrics) == {*ours.metrics, "rmse_v", "series_rest"}
     np.testing.assert_allclose(metrics["learning_rate"], 0.01 * 0.1 ** (4 / 10), rtol=1e-12)
     same = jax.tree.map(np.array_equal, before, jax.device_get(state["params"]))
     assert jax.tree.all(same["fitting"]["0"]) and not jax.tree.all(same["fitting"]["1"])
@@ -105,6 +105,26 @@ def test_steps_evaluation_and_export(data_dir: Path, tmp_path: Path) -> None:
     assert jax.tree.all(jax.tree.map(np.array_equal, begun["params"], jax.device_get(state["ema"])))
     with pytest.raises(UserError, match="descriptor.rcut is 2.5 there and 3.0 here"):
         recipe(data_dir, model={"descriptor": DESCRIPTOR | {"rcut": 3.0}}).read(tmp_path / "model.dp")
+
+
+@pytest.mark.slow
+def test_a_step_with_series_is_that_with_nets(data_dir: Path) -> None:
+    ours, plain = recipe(data_dir), recipe(data_dir, training={"series": 0})
+    batch = next(ours.batches("train", 0, 0, 2))
+    state = jax.jit(ours.initial_state)(jax.random.key(0))
+    (after, metrics), (exact, expected) = (jax.jit(one.step)(state, batch) for one in (ours, plain))
+    assert set(metrics) - set(expected) == {"series_rest"} and metrics["series_rest"] < 1e-13
+    for name in expected:
+        np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-10)
+    for one, other in zip(jax.tree.leaves(after["params"]), jax.tree.leaves(exact["params"]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
+
+
+def test_nets_too_rough_for_series_end_the_training(data_dir: Path, tmp_path: Path) -> None:
+    listener = recipe(data_dir).listener(tmp_path, 0)
+    listener.training(1, {"loss": 1.0, "series_rest": 1e-13})
+    with pytest.raises(UserError, match=r"step 2: .* too rough .* recipe.training.series=256"):
+        listener.training(2, {"loss": 1.0, "series_rest": 1e-8})
 
 
 def test_batches_depend_on_seed_and_step_alone(data_dir: Path) -> None:

@@ -10,17 +10,14 @@ import numpy as np
 
 from zoo.models.deepmd.config import Potential
 from zoo.models.deepmd.layout import Layout
-from zoo.models.deepmd.networks import fitting_network, fitting_parameters
+from zoo.models.deepmd.networks import Draw, fitting_network, fitting_parameters
 
 
-def parameters(config: Potential, width: int, key: jax.Array, dtype: Any) -> Any:
+def parameters(config: Potential, width: int, draw: Draw) -> Any:
     """Random nets {"T": net} for descriptors of length `width`; the one net of mixed types is called "0"."""
     fit = config.fitting_net
     count = 1 if config.mixed_types else config.num_types
-    return {
-        str(index): fitting_parameters(jax.random.fold_in(key, index), width, fit.neuron, fit.resnet_dt, dtype)
-        for index in range(count)
-    }
+    return {str(index): fitting_parameters(draw, width, fit.neuron, fit.resnet_dt) for index in range(count)}
 
 
 def energies(config: Potential, params: Any, bias_T: jax.Array, layout: Layout, descriptor_ND: jax.Array) -> jax.Array:

@@ -48,16 +48,27 @@ def dtype_of(config: Potential) -> Any:
 
 def initial_parameters(config: Potential, key: jax.Array) -> Params:
     """Random {"descriptor": {"0": ...}, "fitting": {...}}; pure, for jit. One entry per part of a hybrid."""
-    first, second = jax.random.split(key)
-    dtype = dtype_of(config)
-    described = {
-        str(index): MODULES[part.type].parameters(part, config.num_types, jax.random.fold_in(first, index), dtype)
-        for index, part in enumerate(parts(config.descriptor))
-    }
-    return {
-        "descriptor": described,
-        "fitting": fitting.parameters(config, descriptor_width(config.descriptor), second, dtype),
-    }
+    dtype, used = dtype_of(config), 0
+
+    def build(numbers: jax.Array | None) -> Params:
+        nonlocal used
+        used = 0
+
+        def draw(shape: tuple[int, ...]) -> jax.Array:
+            nonlocal used
+            start, used = used, used + math.prod(shape)
+            return jnp.zeros(shape, dtype) if numbers is None else numbers[start:used].reshape(shape)
+
+        described = {
+            str(index): MODULES[part.type].parameters(part, config.num_types, draw)
+            for index, part in enumerate(parts(config.descriptor))
+        }
+        fitted = fitting.parameters(config, descriptor_width(config.descriptor), draw)
+        return {"descriptor": described, "fitting": fitted}
+
+    jax.eval_shape(lambda: build(None))  # counts
+    # All are drawn at once: to compile a draw takes longer than to draw.
+    return build(jax.random.normal(key, (used,), dtype))
 
 
 def initial_statistics(config: Potential) -> Statistics:

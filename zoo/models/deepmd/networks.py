@@ -14,6 +14,9 @@ import jax.numpy as jnp
 Layer = Mapping[str, jax.Array]
 Network = Mapping[str, Layer]
 
+Draw = Callable[[tuple[int, ...]], jax.Array]
+"""Gives an array of a shape of normal random numbers: mean 0, variance 1, others at every call."""
+
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
     "relu": jax.nn.relu,
@@ -58,38 +61,29 @@ def fitting_network(layers: Network, x: jax.Array, activation: str) -> jax.Array
     return network(hidden, x, activation) @ last["w"] + last["b"]
 
 
-def embedding_parameters(key: jax.Array, inside: int, widths: Sequence[int], resnet_dt: bool, dtype: Any) -> Any:
+def embedding_parameters(draw: Draw, inside: int, widths: Sequence[int], resnet_dt: bool) -> Any:
     """Random layers: weights with variance 1 / (in + out), biases with variance 1, step sizes about 0.1."""
     layers = {}
     for index, outside in enumerate(widths):
         skips = outside in (inside, 2 * inside)
-        layers[str(index)] = layer_parameters(
-            jax.random.fold_in(key, index), inside, outside, resnet_dt and skips, dtype
-        )
+        layers[str(index)] = layer_parameters(draw, inside, outside, resnet_dt and skips)
         inside = outside
     return layers
 
 
-def fitting_parameters(key: jax.Array, inside: int, widths: Sequence[int], resnet_dt: bool, dtype: Any) -> Any:
-    """Random hidden layers and a last one with bias 0: the energy of a type starts at its bias."""
+def fitting_parameters(draw: Draw, inside: int, widths: Sequence[int], resnet_dt: bool) -> Any:
+    """Random hidden layers and a linear one, whose bias is random too, as in deepmd-kit."""
     layers: dict[str, Any] = {}
     for index, outside in enumerate(widths):
         skips = outside == inside
-        layers[str(index)] = layer_parameters(
-            jax.random.fold_in(key, index), inside, outside, resnet_dt and skips, dtype
-        )
+        layers[str(index)] = layer_parameters(draw, inside, outside, resnet_dt and skips)
         inside = outside
-    last = layer_parameters(jax.random.fold_in(key, len(widths)), inside, 1, False, dtype)
-    layers[str(len(widths))] = {**last, "b": jnp.zeros(1, dtype)}
+    layers[str(len(widths))] = layer_parameters(draw, inside, 1, False)
     return layers
 
 
-def layer_parameters(key: jax.Array, inside: int, outside: int, idt: bool, dtype: Any) -> dict[str, jax.Array]:
-    weights, biases, steps = jax.random.split(key, 3)
-    layer = {
-        "w": jax.random.normal(weights, (inside, outside), dtype) / (inside + outside) ** 0.5,
-        "b": jax.random.normal(biases, (outside,), dtype),
-    }
+def layer_parameters(draw: Draw, inside: int, outside: int, idt: bool) -> dict[str, jax.Array]:
+    layer = {"w": draw((inside, outside)) / (inside + outside) ** 0.5, "b": draw((outside,))}
     if idt:
-        layer["idt"] = 0.1 + 0.001 * jax.random.normal(steps, (outside,), dtype)
+        layer["idt"] = 0.1 + 0.001 * draw((outside,))
     return layer

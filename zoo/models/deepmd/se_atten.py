@@ -17,7 +17,7 @@ import numpy as np
 from zoo.models.deepmd.config import SeAtten
 from zoo.models.deepmd.environment import near, normalised, switch
 from zoo.models.deepmd.layout import Layout, excluded
-from zoo.models.deepmd.networks import embedding_parameters, layer_parameters, network
+from zoo.models.deepmd.networks import Draw, embedding_parameters, layer_parameters, network
 
 SHIFT = 20.0
 """Smooth attention fades a neighbour's score to -SHIFT as it leaves."""
@@ -31,35 +31,31 @@ def width(config: SeAtten) -> int:
     return config.neuron[-1] * config.axis_neuron + (config.tebd_dim if config.concat_output_tebd else 0)
 
 
-def parameters(config: SeAtten, num_types: int, key: jax.Array, dtype: Any) -> Any:
+def parameters(config: SeAtten, num_types: int, draw: Draw) -> Any:
     """Random {"embedding", "types", "attention": {"0": ...}} and, in strip mode, "strip"."""
-    keys = jax.random.split(key, 4)
     sides = config.tebd_dim * (1 if config.type_one_side else 2)
     strip = config.tebd_input_mode == "strip"
-    types = embedding_parameters(keys[0], num_types, (config.tebd_dim,), False, dtype)
+    types = embedding_parameters(draw, num_types, (config.tebd_dim,), False)
     if not config.use_tebd_bias:
         del types["0"]["b"]
     inside = 1 if strip else 1 + sides
     found = {
         "types": types,
-        "embedding": embedding_parameters(keys[1], inside, config.neuron, config.resnet_dt, dtype),
-        "attention": {
-            str(index): attention_parameters(config, jax.random.fold_in(keys[2], index), dtype)
-            for index in range(config.attn_layer)
-        },
+        "embedding": embedding_parameters(draw, inside, config.neuron, config.resnet_dt),
+        "attention": {str(index): attention_parameters(config, draw) for index in range(config.attn_layer)},
     }
     if strip:
-        found["strip"] = embedding_parameters(keys[3], sides, config.neuron, config.resnet_dt, dtype)
+        found["strip"] = embedding_parameters(draw, sides, config.neuron, config.resnet_dt)
     return found
 
 
-def attention_parameters(config: SeAtten, key: jax.Array, dtype: Any) -> Any:
-    into, out = jax.random.split(key)
+def attention_parameters(config: SeAtten, draw: Draw) -> Any:
     wide = config.neuron[-1]
-    norm = {"w": jnp.ones(wide, dtype), "b": jnp.zeros(wide, dtype)}
+    into = layer_parameters(draw, wide, 3 * config.attn, False)
+    norm = {"w": jnp.ones(wide, into["w"].dtype), "b": jnp.zeros(wide, into["w"].dtype)}
     return {
-        "in": layer_parameters(into, wide, 3 * config.attn, False, dtype),
-        "out": layer_parameters(out, config.attn, wide, False, dtype),
+        "in": into,
+        "out": layer_parameters(draw, config.attn, wide, False),
         "norm": norm,
     }
 
@@ -139,13 +135,13 @@ def attention(
     if config.smooth_type_embedding:
         fade_NZZ = switch_NZ[:, :, None] * switch_NZ[:, None, :]
         score_NZZ = (score_NZZ + SHIFT) * fade_NZZ - SHIFT
-        power_NZZ = jnp.exp(score_NZZ - jnp.max(score_NZZ, axis=-1, keepdims=True))
+        power_NZZ = jnp.exp(score_NZZ - highest(score_NZZ))
         # Slots without a neighbour count in the sum: that is how the model was defined.
         share_NZZ = power_NZZ * fade_NZZ / jnp.sum(power_NZZ * weight_Z, axis=-1, keepdims=True)
     else:
         score_NZZ = jnp.where(near_NZ[:, None, :], score_NZZ, -jnp.inf)
-        highest = jnp.max(score_NZZ, axis=-1, keepdims=True)
-        power_NZZ = jnp.exp(score_NZZ - jnp.where(jnp.isfinite(highest), highest, 0.0))
+        peak_NZ1 = highest(score_NZZ)
+        power_NZZ = jnp.exp(score_NZZ - jnp.where(jnp.isfinite(peak_NZ1), peak_NZ1, 0.0))
         share_NZZ = power_NZZ / jnp.maximum(jnp.sum(power_NZZ, axis=-1, keepdims=True), TINY)
         share_NZZ = jnp.where(near_NZ[:, :, None], share_NZZ, 0.0)
     if config.attn_dotr:
@@ -153,6 +149,15 @@ def attention(
     mixed_NZH = jnp.einsum("nij,njh->nih", share_NZZ, value)
     out_NZM = embedded_NZM + mixed_NZH @ layer["out"]["w"] + layer["out"]["b"]
     return layer_norm(layer["norm"], out_NZM, config.ln_eps)
+
+
+def highest(score_NZZ: jax.Array) -> jax.Array:
+    """The highest score of each row [N, Z, 1], as a constant: shares do not depend on what all scores are shifted by.
+
+    The derivative of a maximum divides by how many scores equal it. A compiler that computes the scores anew for the
+    comparison may round them otherwise, and then none does: 0 / 0.
+    """
+    return jax.lax.stop_gradient(jnp.max(score_NZZ, axis=-1, keepdims=True))
 
 
 def layer_norm(layer: Any, x: jax.Array, epsilon: float) -> jax.Array:

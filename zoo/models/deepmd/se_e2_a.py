@@ -16,7 +16,7 @@ from zoo.models.deepmd import series
 from zoo.models.deepmd.config import SeA
 from zoo.models.deepmd.environment import normalised
 from zoo.models.deepmd.layout import Layout
-from zoo.models.deepmd.networks import embedding_parameters, network
+from zoo.models.deepmd.networks import Draw, embedding_parameters, network
 
 
 def width(config: SeA) -> int:
@@ -24,12 +24,10 @@ def width(config: SeA) -> int:
     return config.neuron[-1] * config.axis_neuron
 
 
-def parameters(config: SeA, num_types: int, key: jax.Array, dtype: Any) -> Any:
+def parameters(config: SeA, num_types: int, draw: Draw) -> Any:
     """Random embedding nets: {"T": net} per neighbour type, or {"C-T": net} per centre and neighbour type."""
-    names = net_names(config, num_types)
     return {
-        name: embedding_parameters(jax.random.fold_in(key, index), 1, config.neuron, config.resnet_dt, dtype)
-        for index, name in enumerate(names)
+        name: embedding_parameters(draw, 1, config.neuron, config.resnet_dt) for name in net_names(config, num_types)
     }
 
 
@@ -60,7 +58,7 @@ def moments(config: Any, params: Any, layout: Layout, neighbour: int, block_NSA:
 
     def contract(layers: Any, part_nSA: jax.Array) -> jax.Array:
         if series.is_series(layers):
-            return series.moments(layers, part_nSA)
+            return series.moments(layers, part_nSA, part_nSA[..., 0])
         embedded = network(layers, part_nSA[..., :1], config.activation_function)
         return jnp.einsum("nsa,nsm->nam", part_nSA, embedded)
 
@@ -81,7 +79,7 @@ def empty_moments(config: Any, params: Any, neighbour: int, empty_TA: jax.Array)
             empty_TA[centre, None],
         )
         if series.is_series(layers):
-            found.append(series.moments(layers, row_1A[:, None])[0])
+            found.append(series.moments(layers, row_1A[:, None], row_1A[:, :1])[0])
         else:
             embedded_1M = network(layers, row_1A[:, :1], config.activation_function)
             found.append(row_1A.T * embedded_1M)

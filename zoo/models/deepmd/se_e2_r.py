@@ -10,10 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from zoo.models.deepmd import series
 from zoo.models.deepmd.config import SeR
 from zoo.models.deepmd.environment import normalised
 from zoo.models.deepmd.layout import Layout
-from zoo.models.deepmd.networks import embedding_parameters, network
+from zoo.models.deepmd.networks import Draw, embedding_parameters, network
 from zoo.models.deepmd.se_e2_a import net_names
 
 SCALE = 1 / 5
@@ -24,11 +25,10 @@ def width(config: SeR) -> int:
     return config.neuron[-1]
 
 
-def parameters(config: SeR, num_types: int, key: jax.Array, dtype: Any) -> Any:
+def parameters(config: SeR, num_types: int, draw: Draw) -> Any:
     """Random embedding nets, named as those of se_e2_a."""
     return {
-        name: embedding_parameters(jax.random.fold_in(key, index), 1, config.neuron, config.resnet_dt, dtype)
-        for index, name in enumerate(net_names(config, num_types))
+        name: embedding_parameters(draw, 1, config.neuron, config.resnet_dt) for name in net_names(config, num_types)
     }
 
 
@@ -44,7 +44,14 @@ def descriptor(
         found = []
         for centre, part in enumerate(layout.atom_sections):
             net = params[str(neighbour) if config.type_one_side else f"{centre}-{neighbour}"]
-            seen_nM = jnp.sum(network(net, rows_NSA[part, section], config.activation_function), axis=1)
-            found.append(seen_nM + spare * network(net, empty_TA[centre], config.activation_function))
+            seen_nM = summed(config, net, rows_NSA[part, section])
+            found.append(seen_nM + spare * summed(config, net, empty_TA[centre, None, None]))
         total_NM += jnp.concatenate(found)
     return total_NM * (SCALE / sum(config.sel))
+
+
+def summed(config: SeR, net: Any, rows_nS1: jax.Array) -> jax.Array:
+    """Sum over the slots of the embedding: [n, M]."""
+    if series.is_series(net):
+        return series.moments(net, jnp.ones_like(rows_nS1), rows_nS1[..., 0])[:, 0]
+    return jnp.sum(network(net, rows_nS1, config.activation_function), axis=1)

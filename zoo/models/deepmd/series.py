@@ -1,15 +1,19 @@
-"""Embedding nets as series: what makes a finished potential almost twice as fast.
+"""Embedding nets as series: the same numbers, many times faster.
 
-The net of se_e2_a sees one number per neighbour, so its outputs are functions of one variable, and smooth ones. Written as
-Chebyshev series, sum_k T_k(x) c_km, the sum over neighbours runs over their few T_k alone; the wide outputs are made of those
-sums, once per atom. Series are as long as it takes to agree with the net to `TOLERANCE`.
+The net of se_e2_a and se_e2_r sees one number per neighbour, so its outputs are functions of one variable, and smooth ones.
+Written as Chebyshev series, sum_k T_k(x) c_km, the net runs over the nodes of the series in place of all neighbours, and
+the sum over neighbours runs over their few T_k alone; the wide outputs are made of those sums, once per atom.
+As T_(i J + j) = 2 T_(i J) T_j - T_(i J - j), products of two short rows of polynomials span all T_k: the sums are matrix products.
 
-Dimensions: N atoms, S slots, A = 4 row components, K terms, M = neuron[-1].
+A training makes the series anew in every step (`tabulated`): the T_k do not depend on parameters, so gradients of forces
+pass through small arrays alone. A compressed model has series that were made once (`compressed`), as long as it takes.
+
+Dimensions: N atoms, S slots, A row components, K terms, I x J = K, M = neuron[-1].
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -18,26 +22,74 @@ import numpy as np
 
 from flowaware_core import versions
 from zoo.errors import UserError
-from zoo.models.deepmd.config import Potential, SeA, parts
+from zoo.models.deepmd.config import Potential, SeA, SeR, parts
 from zoo.models.deepmd.networks import network
 
 TOLERANCE = 1e-11
-"""What the terms that are left out may add up to, relative to the largest value of the net."""
+"""What the terms that a compressed net leaves out may add up to, relative to the largest value of the net."""
+
+REST = {"float64": 1e-10, "float32": 1e-5}
+"""How large the last terms of a series made in a training may be, relative to the largest value of the net."""
 
 MOST_TERMS = 1024
+
+BLOCK = 16
+"""J: the T_k below it and those of its multiples are multiplied."""
 
 CLOSER = 0.7
 """Moving atoms come nearer than those of the training frames; by this factor nothing is lost."""
 
-Series = dict[str, np.ndarray]
+SMOOTH = ("tanh", "softplus", "sigmoid", "gelu", "gelu_tf", "silu")
+"""Activations without a kink."""
+
+Series = dict[str, Any]
 
 
 def is_series(layers: Any) -> bool:
     return "series" in layers
 
 
+def has_one_input(part: Any) -> bool:
+    """Whether the embedding nets of a descriptor see one number per neighbour."""
+    return isinstance(part, SeA | SeR)
+
+
+def can_be_tabulated(config: Potential) -> bool:
+    """Whether a training gains by series: all nets of at least one part are smooth functions of one number."""
+    return any(has_one_input(part) and part.activation_function in SMOOTH for part in parts(config.descriptor))
+
+
+def tabulated(
+    config: Potential, params: Any, statistics: Any, nearest_a: jax.Array, count: int
+) -> tuple[Any, jax.Array]:
+    """The parameters with series of `count` terms where they serve; differentiable, for jit.
+
+    Args:
+        nearest_a: the smallest distance to a neighbour in what the parameters are for, in angstrom.
+
+    Returns:
+        the parameters, and how large the last terms are relative to the nets; with more than REST, it takes more.
+    """
+    described, rest = dict(params["descriptor"]), jnp.zeros(())
+    for index, part in enumerate(parts(config.descriptor)):
+        if not has_one_input(part) or part.activation_function not in SMOOTH:
+            continue
+        span = spans(part, statistics["descriptor"][str(index)], nearest_a)
+        made = {}
+        for name, net in described[str(index)].items():
+            low, high = span(centre(name))
+            x = 0.5 * (low + high) + 0.5 * (high - low) * nodes(count)
+            terms = to_terms(count) @ network(net, x[:, None].astype(low.dtype), part.activation_function)
+            largest = jnp.maximum(jnp.max(jnp.abs(terms)), jnp.finfo(terms.dtype).tiny)
+            last = jnp.max(jnp.abs(terms[-count // 8 :])) / largest
+            rest = jnp.maximum(rest, jax.lax.stop_gradient(last).astype(rest.dtype))
+            made[name] = {"series": to_products(count).astype(terms.dtype) @ terms, "low": low, "high": high}
+        described[str(index)] = made
+    return {**params, "descriptor": described}, rest
+
+
 def compressed(config: Potential, params: Any, statistics: Any, nearest_a: float) -> Any:
-    """The parameters with the embedding nets of every se_e2_a as series.
+    """The parameters with the embedding nets of every se_e2_a and se_e2_r as series.
 
     Args:
         nearest_a: the smallest distance in the training frames, in angstrom; the series hold down to CLOSER times that, and
@@ -48,15 +100,15 @@ def compressed(config: Potential, params: Any, statistics: Any, nearest_a: float
     """
     described = dict(params["descriptor"])
     for index, part in enumerate(parts(config.descriptor)):
-        if isinstance(part, SeA):
+        if has_one_input(part):
             span = spans(part, statistics["descriptor"][str(index)], CLOSER * nearest_a)
             described[str(index)] = {
-                name: net if is_series(net) else fitted(part, net, *span[centre(name)])
+                name: net if is_series(net) else fitted(part, net, *map(float, span(centre(name))))
                 for name, net in described[str(index)].items()
             }
     if all(described[name] is net for name, net in params["descriptor"].items()):
         kinds = ", ".join(part.type for part in parts(config.descriptor))
-        raise UserError(f"a descriptor {kinds} cannot be compressed; se_e2_a can")
+        raise UserError(f"a descriptor {kinds} cannot be compressed; se_e2_a and se_e2_r can")
     return {**params, "descriptor": described}
 
 
@@ -66,25 +118,27 @@ def centre(name: str) -> int | None:
     return int(first) if dash else None
 
 
-def spans(part: SeA, statistics: Any, nearest_a: float) -> dict[int | None, tuple[float, float]]:
-    """The least and the largest number that a net sees, per centre type and (None) of all."""
-    largest = 1 / (nearest_a + part.env_protection)
-    mean, deviation = (np.asarray(statistics[name], np.float64)[:, 0] for name in ("davg", "dstd"))
-    low, high = np.minimum(-mean / deviation, 0.0), (largest - mean) / deviation  # 0: rows of excluded pairs
-    found: dict[int | None, tuple[float, float]] = {kind: (low[kind], high[kind]) for kind in range(len(mean))}
-    return {**found, None: (float(low.min()), float(high.max()))}
+def spans(part: SeA | SeR, statistics: Any, nearest_a: Any) -> Any:
+    """The least and the largest number that a net sees, as a function of its centre type (None: of all)."""
+    xp = jnp if isinstance(nearest_a, jax.Array) else np
+    mean, deviation = statistics["davg"][:, 0], statistics["dstd"][:, 0]
+    lows = xp.minimum(-mean / deviation, 0.0)  # 0: rows of excluded pairs
+    highs = (1 / (nearest_a + part.env_protection) - mean) / deviation
+
+    def span(kind: int | None) -> tuple[Any, Any]:
+        return (lows.min(), highs.max()) if kind is None else (lows[kind], highs[kind])
+
+    return span
 
 
-def fitted(part: SeA, net: Any, low: float, high: float) -> Series:
-    """A net as {"series": [K, M], "low": (), "high": ()}, K as small as TOLERANCE allows."""
-    nodes = 2 * MOST_TERMS
-    angles = np.pi * (np.arange(nodes) + 0.5) / nodes
-    x = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)
+def fitted(part: SeA | SeR, net: Any, low: float, high: float) -> Series:
+    """A net as a series as short as TOLERANCE allows: {"series": [K, M], "line": [2, M], "low": (), "high": ()}."""
+    count = 2 * MOST_TERMS
+    x = 0.5 * (low + high) + 0.5 * (high - low) * nodes(count)
     with versions.enable_x64():
         wide = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, np.float64)), net)
         values = np.asarray(network(wide, jnp.asarray(x)[:, None], part.activation_function))
-    terms = np.cos(np.arange(MOST_TERMS)[:, None] * angles) @ values * (2 / nodes)
-    terms[0] /= 2
+    terms = (to_terms(count) @ values)[:MOST_TERMS]
     rest = np.cumsum(np.abs(terms)[::-1], axis=0)[::-1].max(axis=1)  # all terms from k on
     short = np.flatnonzero(rest < TOLERANCE * np.abs(values).max())
     if not len(short):
@@ -92,67 +146,68 @@ def fitted(part: SeA, net: Any, low: float, high: float) -> Series:
             f"the embedding net is too rough for a series of {MOST_TERMS} terms (activation {part.activation_function}); "
             "use the model as it is"
         )
+    kept = BLOCK * max(1, -(-int(short[0]) // BLOCK))
+    k = np.arange(kept)
+    slopes = k**2 * np.stack([(-1.0) ** (k + 1), np.ones(kept)])  # of T_k at -1 and 1
     dtype = np.dtype(part.precision)
-    ends = {"low": np.asarray(low, dtype), "high": np.asarray(high, dtype)}
-    return {"series": terms[: max(int(short[0]), 2)].astype(dtype), **ends}
+    found = {"series": to_products(kept) @ terms[:kept], "line": slopes @ terms[:kept], "low": low, "high": high}
+    return {name: np.asarray(value, dtype) for name, value in found.items()}
 
 
-def moments(series: Any, rows_NSA: jax.Array) -> jax.Array:
-    """Sum over the slots of row times embedding of its first component: [N, A, M]."""
-    scaled_NS = (2 * rows_NSA[..., 0] - series["low"] - series["high"]) / (series["high"] - series["low"])
-    columns_ANS = jnp.moveaxis(rows_NSA, -1, 0)
-    sums_KAN = sums(series["series"].shape[0], columns_ANS, scaled_NS)
-    return jnp.einsum("kan,km->nam", sums_KAN, series["series"])
+def nodes(count: int) -> np.ndarray:
+    """The nodes of a series of `count` terms, in [-1, 1]."""
+    return np.cos(np.pi * (np.arange(count) + 0.5) / count)
 
 
-@dataclasses.dataclass(frozen=True)
-class Recurrence:
-    """T_k and its derivative at numbers u, k going up; outside [-1, 1] both go on as the straight line at the end."""
-
-    u: jax.Array
-    beyond: jax.Array
-
-    @staticmethod
-    def at(u: jax.Array) -> Recurrence:
-        inside = jnp.clip(u, -1.0, 1.0)
-        return Recurrence(inside, u - inside)
-
-    def line(self, k: jax.Array) -> jax.Array:
-        """What the straight line adds to T_k: its slope at 1 is k^2, at -1 it is k^2 (-1)^(k + 1)."""
-        sign = jnp.where(self.beyond < 0, 1 - 2 * ((k + 1) % 2), 1).astype(self.u.dtype)
-        return (k**2).astype(self.u.dtype) * sign * self.beyond
+@functools.cache
+def to_terms(count: int) -> np.ndarray:
+    """From values at the nodes to the factors c_k, [count, count]."""
+    angles = np.pi * (np.arange(count) + 0.5) / count
+    matrix = np.cos(np.arange(count)[:, None] * angles) * (2 / count)
+    matrix[0] /= 2
+    return matrix
 
 
-def sums_forward(count: int, columns_ANS: jax.Array, u_NS: jax.Array) -> jax.Array:
-    at = Recurrence.at(u_NS)
-
-    def term(carry: tuple[jax.Array, jax.Array], k: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        now, after = carry
-        return (after, 2 * at.u * after - now), jnp.sum(columns_ANS * (now + at.line(k)), axis=-1)
-
-    first = jnp.ones_like(u_NS), at.u
-    return jax.lax.scan(term, first, jnp.arange(count))[1]
-
-
-def sums_backward(count: int, saved: Any, slope_KAN: jax.Array) -> tuple[jax.Array, jax.Array]:
-    columns_ANS, u_NS = saved
-    at = Recurrence.at(u_NS)
-
-    def term(carry: Any, terms: Any) -> tuple[Any, None]:
-        now, after, slope_now, slope_after, to_columns, to_u = carry
-        k, slope_AN = terms
-        to_columns = to_columns + slope_AN[..., None] * (now + at.line(k))
-        to_u = to_u + jnp.sum(slope_AN[..., None] * columns_ANS, axis=0) * slope_now
-        following = 2 * at.u * after - now, 2 * after + 2 * at.u * slope_after - slope_now
-        return (after, following[0], slope_after, following[1], to_columns, to_u), None
-
-    one, none = jnp.ones_like(u_NS), jnp.zeros_like(u_NS)
-    first = (one, at.u, none, one, jnp.zeros_like(columns_ANS), none)
-    return jax.lax.scan(term, first, (jnp.arange(count), slope_KAN))[0][4:]
+@functools.cache
+def to_products(count: int) -> np.ndarray:
+    """From factors of T_k to those of T_(i J) T_j, [count, count]; `count` is a multiple of J."""
+    rest = np.eye(count)
+    found = np.zeros((count, count))
+    for k in range(count - 1, -1, -1):
+        i, j = divmod(k, BLOCK)
+        if i and j:
+            found[k] = 2 * rest[k]
+            rest[BLOCK * i - j] -= rest[k]
+        else:
+            found[k] = rest[k]
+    return found
 
 
-sums = jax.custom_vjp(sums_forward, nondiff_argnums=(0,))
-sums.__doc__ = (
-    "Sum over the slots of T_k(u) times each column, [K, A, N]; what its derivative keeps does not grow with K."
-)
-sums.defvjp(lambda count, columns, u: (sums_forward(count, columns, u), (columns, u)), sums_backward)
+def moments(series: Series, rows_NSA: jax.Array, argument_NS: jax.Array) -> jax.Array:
+    """Sum over the slots of row times embedding of the argument: [N, A, M]."""
+    u = (2 * argument_NS - series["low"] - series["high"]) / (series["high"] - series["low"])
+    if "line" not in series:
+        return jnp.einsum("nak,km->nam", sums(series["series"].shape[0], rows_NSA, u), series["series"])
+    inside = jnp.clip(u, -1.0, 1.0)
+    beyond_NS2 = jnp.stack([jnp.minimum(u + 1, 0.0), jnp.maximum(u - 1, 0.0)], axis=-1)
+    found = jnp.einsum("nak,km->nam", sums(series["series"].shape[0], rows_NSA, inside), series["series"])
+    return found + jnp.einsum("nsa,nsb->nab", rows_NSA, beyond_NS2) @ series["line"]
+
+
+def sums(count: int, rows_NSA: jax.Array, u_NS: jax.Array) -> jax.Array:
+    """Sum over the slots of each row component times each product T_(i J)(u) T_j(u), [N, A, K]."""
+    low = polynomials(u_NS, BLOCK + 1)
+    high_NSI = jnp.stack(polynomials(low[BLOCK], count // BLOCK), axis=-1)
+    low_NSJ = jnp.stack(low[:BLOCK], axis=-1)
+    weighted = rows_NSA[..., :, None] * high_NSI[..., None, :]
+    atoms, slots, components = rows_NSA.shape
+    found = jnp.einsum("nsq,nsj->nqj", weighted.reshape(atoms, slots, -1), low_NSJ)
+    return found.reshape(atoms, components, count)
+
+
+def polynomials(u: jax.Array, count: int) -> list[jax.Array]:
+    """T_0(u), T_1(u), ... as a list of `count`."""
+    found = [jnp.ones_like(u), u]
+    while len(found) < count:
+        found.append(2 * u * found[-1] - found[-2])
+    return found[:count]

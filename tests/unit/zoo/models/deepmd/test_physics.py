@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -138,3 +141,13 @@ def test_single_precision_nets_sum_in_double_precision() -> None:
     many = alone(np.arange(count)[:, None] * np.asarray([[10.0, 0, 0]]), np.zeros(count, int), None)
     assert np.asarray(many.energy).dtype == np.float64
     assert abs(float(many.energy) / count - one) < 1e-9 and not many.force.any()
+
+
+@pytest.mark.slow
+def test_forces_are_finite_however_little_the_compiler_optimises() -> None:
+    """Attention once took the derivative of a maximum, which was 0 / 0 where scores were computed twice."""
+    flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    names = [f"{__file__}::{test.__name__}" for test in (test_symmetries, test_forces_and_virial_are_derivatives)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "se_atten_v2", *names]
+    done = subprocess.run(command, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True, text=True)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout[-2000:]
