@@ -26,8 +26,8 @@ CELL = np.asarray([[3.6, 0.0, 0.0], [0.7, 3.3, 0.0], [-0.4, 0.5, 3.9]])
 TYPES = np.asarray([0, 1, 1, 0, 1])
 
 
-def evaluator(kind: str) -> Evaluator:
-    section = {"type_map": ["A", "B"], "descriptor": {"rcut": 3.5, "rcut_smth": 1.0, **KINDS[kind]}}
+def evaluator(kind: str, descriptor: dict[str, Any] | None = None) -> Evaluator:
+    section = {"type_map": ["A", "B"], "descriptor": {"rcut": 3.5, "rcut_smth": 1.0, **(descriptor or KINDS[kind])}}
     config = potential({**section, "fitting_net": {"neuron": [5, 5]}}, "model")
     with versions.enable_x64():
         params = jax.jit(lambda: initial_parameters(config, jax.random.key(1)))()
@@ -92,6 +92,21 @@ def test_a_small_cell_is_its_supercell(potential_of: Evaluator, coord: np.ndarra
     assert abs(twice.energy - 2 * base.energy) < 1e-10
     np.testing.assert_allclose(twice.force, np.tile(base.force, (2, 1)), atol=1e-10)
     np.testing.assert_allclose(twice.virial, 2 * base.virial, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("atoms", [1, 2])
+def test_a_cell_of_an_atom_or_two_repeats_as_often_as_it_must(atoms: int) -> None:
+    """The cutoff, 6 A, is more than twice the cell; against the same crystal in a cell five times as long each way."""
+    section = {"type": "se_e2_r", "sel": [400, 400], "neuron": [3, 6], "type_one_side": True, "rcut": 6.0}
+    potential = evaluator("se_e2_r", section)
+    cell = np.asarray([[2.6, 0.0, 0.0], [0.4, 2.7, 0.0], [-0.3, 0.2, 2.5]])
+    coord = np.asarray([[0.1, 0.2, 0.3], [1.3, 1.5, 1.2]])[:atoms]
+    base = potential(coord, TYPES[:atoms], cell)
+    shifts = np.stack(np.meshgrid(*[np.arange(5)] * 3, indexing="ij"), axis=-1).reshape(-1, 1, 3) @ cell
+    many = potential((coord + shifts).reshape(-1, 3), np.tile(TYPES[:atoms], 125), 5 * cell)
+    assert abs(many.energy / 125 - base.energy) < 1e-10
+    np.testing.assert_allclose(many.force, np.tile(base.force, (125, 1)), atol=1e-10)
 
 
 def test_a_pair_leaves_smoothly(potential_of: Evaluator) -> None:
