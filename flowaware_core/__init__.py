@@ -21,5 +21,11 @@ from flowaware_core.cluster import Cluster as Cluster
 from flowaware_core.cluster import Device as Device
 from flowaware_core.cluster import Level as Level
 from flowaware_core.explain import diff as diff
+from flowaware_core.page import page as page
 from flowaware_core.plan import Plan as Plan
+from flowaware_core.task import Schedule as Schedule
 from flowaware_core.task import Task as Task
+from flowaware_core.timeline import timeline as timeline
+from flowaware_core.training import Mean as Mean
+from flowaware_core.training import Outcome as Outcome
+from flowaware_core.training import Training as Training

@@ -17,6 +17,7 @@ from flowaware_core.cluster.model import GIB, Cluster, Device
 from flowaware_core.cost import communication
 from flowaware_core.cost.estimate import Estimate, estimate
 from flowaware_core.cost.memory import Usage
+from flowaware_core.cost.profile import profile
 from flowaware_core.cost.unknown import unknown
 from flowaware_core.execute import spmd
 from flowaware_core.graph.model import Graph
@@ -27,10 +28,11 @@ from flowaware_core.plan import Alternative, Plan, Predicted, WhatIf, decode, en
 from flowaware_core.program import Program
 from flowaware_core.search.operators import Candidate
 from flowaware_core.search.pins import Pin
+from flowaware_core.search.schedule import Trial, scheduled
 from flowaware_core.search.space import fits
 from flowaware_core.search.strategies import MOST_AXES, STRATEGIES, Planner, Result
 from flowaware_core.search.templates import batch_classes
-from flowaware_core.task import Task, abstract
+from flowaware_core.task import Schedule, Task, abstract
 
 # The strategies that "auto" is shown beside; `fa.plan` with another strategy prices any of the others.
 BASELINES = ("data", "fsdp", "tensor")
@@ -52,8 +54,9 @@ def plan(
     """Finds how to split a task over a cluster.
 
     Args:
-        task: what to run. A bare function is accepted too: `plan(step, args, cluster)`, where an argument whose leaves equal those
-            of a result is taken as carried from call to call.
+        task: what to run. Where it leaves its schedule open, as those of `Training.task` do, micro-batches and recomputation
+            are chosen where memory binds. A bare function is accepted too: `plan(step, args, cluster)`, where an argument whose
+            leaves equal those of a result is taken as carried from call to call.
         cluster: the devices.
         strategy: "auto" searches; the others of `STRATEGIES` are what people write by hand and what other systems choose.
         what_if: plans for one more of the cluster's outermost members and for twice the memory too, and says what they would bring.
@@ -74,10 +77,16 @@ def plan(
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy={strategy!r}; allowed are {', '.join(STRATEGIES)}")
     assert isinstance(cluster, Cluster)
-    program = Program.of(task)
+
+    def trial(schedule: Schedule) -> Trial:
+        program = Program.of(task.scheduled(schedule))
+        planner = Planner(program.graph, program.structure, cluster, pins, axes)
+        return Trial(program, planner, planner.plan(strategy))
+
     begin = time.perf_counter()
-    planner = Planner(program.graph, program.structure, cluster, pins, axes)
-    made, result = _planned(program, planner, strategy, begin)
+    found = scheduled(trial(task.schedule), trial)
+    program, planner = found.program, found.planner
+    made, result = _planned(program, planner, strategy, begin + program.capture_s + program.analyse_s)
     for note in unknown(program.graph, cluster.device):
         warnings.warn(str(note), stacklevel=2)
     return dataclasses.replace(made, what_if=_what_if(program, planner, strategy, result)) if what_if else made
@@ -171,7 +180,7 @@ def resize(original: Plan, task: Task, axes: Mapping[str, int]) -> Plan:
     Raises:
         ValueError: another program, an unknown axis, or a dimension that the axes on it do not divide.
     """
-    program = Program.of(task)
+    program = Program.of(task.scheduled(Schedule.from_json(original.schedule)))
     _same_program(original, program)
     mesh = _mesh(original).resized(axes)
     choices = _choices(original, program)
@@ -240,7 +249,7 @@ def apply(
     """
     if not isinstance(task, Task):
         task = _bare(task, args)
-    program = Program.of(task)
+    program = Program.of(task.scheduled(Schedule.from_json(plan.schedule)))
     _same_program(plan, program)
     available = list(jax.devices() if devices is None else devices)
     if len(available) < plan.num_devices:
@@ -338,6 +347,8 @@ def _plan(
             "operators": encode(choices.operators, mesh.names),
             "views": encode(choices.views, mesh.names),
         },
+        schedule=program.task.schedule.to_json(),
+        picture=profile(program.graph, place(program.graph, program.structure, choices), mesh, device, found),
         fingerprint=program.fingerprint,
         operators=program.graph.num_operators,
         seconds=dict(seconds),

@@ -28,6 +28,7 @@ def describe(plan: Plan) -> str:
     ]
     for kind, entry in predicted.collectives.items():
         lines.append(f"  predicted {kind:<18} {entry['count']:>5} with {size(entry['bytes'])} a device")
+    lines += _scheduled(plan)
     lines += _limited(plan)
     lines += _certified(plan)
     if plan.alternatives:
@@ -48,6 +49,14 @@ def describe(plan: Plan) -> str:
         f" searched in {spent['search']:.1f} s; plan {plan.hash}"
     )
     return "\n".join(lines)
+
+
+def _scheduled(plan: Plan) -> list[str]:
+    """What runs when, where it is not everything at once."""
+    count, again = plan.schedule["micro_batches"], plan.schedule["recompute"]
+    lines = [f"  {count} micro-batches one after the other, gradients added up"] if count > 1 else []
+    kept = {"inputs": "what goes into a block", "products": "what goes into a block and its matrix products"}
+    return lines + [f"  {kind}: computed again in the backward pass from {kept[name]}" for kind, name in again.items()]
 
 
 def _limited(plan: Plan) -> list[str]:

@@ -93,6 +93,9 @@ class Plan:
         gap: certified distance from the best of the searched space; None where nothing is certified.
         alternatives: other strategies on the same cluster.
         limits: seconds of a step by what they are spent on: "compute", and the axes that collectives run over.
+        picture: what a page shows: "segments" of the step in program order, "memory" by kind at the fullest moment, "layouts" of
+            the arguments; see `cost/profile.py`.
+        schedule: what of a step runs when: micro_batches, and recompute: block kind -> what is kept of it.
         what_if: what other clusters would bring; empty unless asked for.
         searched: number of meshes, and the number of decimal digits of the number of plans on the largest; empty for a template.
         notes: what the reader should know, a sentence each, such as operators that have no rule.
@@ -116,6 +119,8 @@ class Plan:
     searched: Mapping[str, int] = dataclasses.field(default_factory=dict)
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
     what_if: tuple[WhatIf, ...] = ()
+    picture: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    schedule: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"micro_batches": 1, "recompute": {}})
 
     @property
     def mesh(self) -> dict[str, dict[str, int]]:
@@ -146,6 +151,8 @@ class Plan:
             "strategy": self.strategy,
             "mesh": {"axes": dict(self.axes), "links": {name: dict(link) for name, link in self.links.items()}},
             "stages": 1,
+            "picture": dict(self.picture),
+            "schedule": dict(self.schedule),
             "predicted": self.predicted.to_json(),
             "gap": self.gap,
             "searched": dict(self.searched),
@@ -184,6 +191,8 @@ class Plan:
                 searched=tree.get("searched", {}),
                 limits=tree.get("limits", {}),
                 what_if=tuple(WhatIf(**change) for change in tree.get("what_if", ())),
+                picture=tree["picture"],
+                schedule=tree["schedule"],
             )
         except KeyError as error:
             raise ValueError(f"the plan has no {error.args[0]!r}; it needs every key that `to_json` writes") from None

@@ -38,6 +38,7 @@ __all__ = [
     "complete_coordination_client",
     "cost",
     "enable_x64",
+    "excerpt",
     "jaxpr_as_fun",
     "memory",
     "mesh",
@@ -84,6 +85,19 @@ def without_references(closed: ClosedJaxpr) -> ClosedJaxpr:
         found: ClosedJaxpr = discharge(closed)
         return found
     return ClosedJaxpr(*discharge(closed.jaxpr, closed.consts))
+
+
+def excerpt(jaxpr: Jaxpr, inputs: Sequence[Any], outputs: Sequence[Any], equations: Sequence[JaxprEqn]) -> ClosedJaxpr:
+    """Some equations of a jaxpr as a program; `inputs` and `outputs` are the variables that go in and out."""
+    changed: dict[str, Any] = {
+        "constvars": [],
+        "invars": list(inputs),
+        "outvars": list(outputs),
+        "eqns": list(equations),
+    }
+    if VERSION < (0, 5):
+        changed["debug_info"] = None  # it knows the names of the whole's arguments, and insists on their number
+    return ClosedJaxpr(jaxpr.replace(**changed), ())
 
 
 def source(equation: JaxprEqn) -> str:
@@ -209,6 +223,9 @@ def compiler_options(platform: str, optimise: bool = True) -> dict[str, Any]:
     values that are never written on an accelerator are then kept in memory, and steps of convolutional networks were
     measured a quarter slower. The option is unknown to 0.4.34, which has no such library.
 
+    It also joins what is computed again in the backward pass with what was computed first, unless barriers are left standing.
+    On 0.4.34 only the environment could say so: there a CPU saves no memory by computing again outside loops.
+
     Args:
         platform: what is compiled for.
         optimise: whether the machine code shall be fast to run rather than fast to make.
@@ -216,6 +233,7 @@ def compiler_options(platform: str, optimise: bool = True) -> dict[str, Any]:
     options: dict[str, str | bool | int] = {} if optimise else {"xla_backend_optimization_level": 0}
     if platform == "cpu" and VERSION >= (0, 8):
         options["xla_cpu_experimental_ynn_fusion_type"] = ""
+        options["xla_disable_hlo_passes"] = "cse_barrier_expander"
     return options
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from flowaware_core.training import Mean, Outcome, Training
 from recipes.recipe import Batch, Recipe
 from zoo.conversion import variables_from
 from zoo.data.pretraining import bert_examples
@@ -25,7 +26,7 @@ from zoo.models.bert.model import Bert, parameter_count
 from zoo.models.pretrained import sized_as
 from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, scheduled
-from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial, updated
+from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial
 from zoo.typed import typed
 
 if TYPE_CHECKING:
@@ -90,21 +91,24 @@ class BertRecipe(Recipe):
         params = Bert(self.model_config).init(params_key, tokens, tokens, tokens)["params"]
         return initial(params, self.optimizer, rng)
 
-    def step(self, state: State, batch: Batch) -> tuple[State, Metrics]:
-        """One step of training: the next state, and the metrics (scalars) of this batch before the update."""
+    @property
+    def trained(self) -> Training:
+        """Both terms are means, over masked words and over examples, so the engine may split the batch."""
+        return Training(self._loss, self.optimizer, splits=True, record={"learning_rate": self.learning_rate})
 
-        def loss_of(params: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
-            found = self._applied(params, batch, key)
-            weight = batch["word_weight"]
-            count = jnp.maximum(jnp.sum(weight), 1.0)
-            loss = jnp.sum(weight * cross_entropy(found["words"], batch["words"])) / count
-            metrics = {"accuracy": jnp.sum(weight * correct(found["words"], batch["words"])) / count}
-            if "next_sentence" in found:
-                loss = loss + jnp.mean(cross_entropy(found["next_sentence"], batch["next_sentence"]))
-                metrics["next_sentence_accuracy"] = jnp.mean(correct(found["next_sentence"], batch["next_sentence"]))
-            return loss, metrics
-
-        return updated(state, loss_of, self.optimizer, self.learning_rate)
+    def _loss(self, params: Any, extra: None, batch: Batch, key: jax.Array) -> Outcome:
+        del extra
+        found = self._applied(params, batch, key)
+        weight = batch["word_weight"]
+        words, count = batch["words"], jnp.sum(weight)
+        terms = {"words": Mean(jnp.sum(weight * cross_entropy(found["words"], words)), count)}
+        metrics = {"accuracy": Mean(jnp.sum(weight * correct(found["words"], words)), count)}
+        if "next_sentence" in found:
+            answers, examples = batch["next_sentence"], jnp.float32(len(batch["next_sentence"]))
+            losses = cross_entropy(found["next_sentence"], answers)
+            terms["next_sentence"] = Mean(jnp.sum(losses), examples)
+            metrics["next_sentence_accuracy"] = Mean(jnp.sum(correct(found["next_sentence"], answers)), examples)
+        return Outcome(terms, metrics)
 
     def _applied(self, params: Any, batch: Batch, key: jax.Array | None = None) -> dict[str, jax.Array]:
         model = Bert(self.model_config, train=key is not None)

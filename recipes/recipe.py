@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from flowaware_core.task import Task
+from flowaware_core.training import Training
 
 Batch = dict[str, Any]
 State = dict[str, Any]
@@ -29,6 +30,7 @@ class Recipe:
 
     name: str
     data_config: Any  # at least global_batch and readers
+    trained: Training | None = None  # its loss and optimizer, where the engine may choose what of a step runs when
     _batches: Batches | None = None  # once `dataset` was called
 
     def initial_state(self, key: jax.Array) -> State:
@@ -41,7 +43,9 @@ class Recipe:
 
     def step(self, state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
         """One step of training: the next state, and the metrics (scalars) of this batch before the update."""
-        raise NotImplementedError
+        if self.trained is None:
+            raise NotImplementedError
+        return self.trained.step()(state, batch)
 
     def dataset(self, rehearsal: bool = False) -> Any:
         """Opens the data; its `announcement` is for the user to read, and empty where there is nothing to say."""
@@ -51,6 +55,8 @@ class Recipe:
         """One training step on `global_batch` examples (by default the recipe's), for the engine to plan."""
         state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
         batch = self.abstract_batch(global_batch or self.data_config.global_batch)
+        if self.trained is not None:
+            return self.trained.task(state, batch, self.name)
         return Task(self.step, (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name)
 
     def batches(

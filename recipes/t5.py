@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from flowaware_core.training import Mean, Outcome, Training
 from recipes.recipe import Batch, Recipe
 from zoo.conversion import variables_from
 from zoo.data.pretraining import t5_examples, t5_lengths
@@ -25,7 +26,7 @@ from zoo.models.t5.convert import SIZES, config_from
 from zoo.models.t5.model import T5, parameter_count, shifted
 from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, scheduled
-from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial, updated
+from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial
 from zoo.typed import typed
 
 if TYPE_CHECKING:
@@ -86,16 +87,17 @@ class T5Recipe(Recipe):
         params = T5(self.model_config).init(params_key, tokens, tokens, tokens)["params"]
         return initial(params, self.optimizer, rng)
 
-    def step(self, state: State, batch: Batch) -> tuple[State, Metrics]:
-        """One step of training: the next state, and the metrics (scalars) of this batch before the update."""
+    @property
+    def trained(self) -> Training:
+        """The loss is a mean over the target's tokens, so the engine may split the batch."""
+        return Training(self._loss, self.optimizer, splits=True, record={"learning_rate": self.learning_rate})
 
-        def loss_of(params: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
-            logits, weight = self._applied(params, batch, key)
-            count = jnp.maximum(jnp.sum(weight), 1.0)
-            loss = jnp.sum(weight * cross_entropy(logits, batch["target"])) / count
-            return loss, {"accuracy": jnp.sum(weight * correct(logits, batch["target"])) / count}
-
-        return updated(state, loss_of, self.optimizer, self.learning_rate)
+    def _loss(self, params: Any, extra: None, batch: Batch, key: jax.Array) -> Outcome:
+        del extra
+        logits, weight = self._applied(params, batch, key)
+        count = jnp.sum(weight)
+        loss = Mean(jnp.sum(weight * cross_entropy(logits, batch["target"])), count)
+        return Outcome({"loss": loss}, {"accuracy": Mean(jnp.sum(weight * correct(logits, batch["target"])), count)})
 
     def _applied(self, params: Any, batch: Batch, key: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
         """Logits [B, T, V] of the target's tokens, and 1 for those that count [B, T]."""

@@ -68,7 +68,7 @@ def run(job: Job, machine: Machine, stopped: Callable[[], bool], argv: Sequence[
     plan = program.planned(job.task, machine.cluster, config.strategy)
     leave_if(stopped)
     full = Sizes(plan.mesh["axes"], rows_of(job.task))
-    small = rehearsed_sizes(job, full) if job.rehearses else full
+    small = rehearsed_sizes(job, full, plan.schedule["micro_batches"]) if job.rehearses else full
     changed = rehearsal.changes(full, small)
     facts = environment(words.command("zoo.train", argv), job.level, jax.devices(), {"rehearsal": changed})
     program.write_plan(job.folder, config, plan, facts)
@@ -91,11 +91,11 @@ def leave_if(stopped: Callable[[], bool]) -> None:
         raise KeyboardInterrupt
 
 
-def rehearsed_sizes(job: Job, full: Sizes) -> Sizes:
-    """The plan's sizes, cut to the memory of this host."""
+def rehearsed_sizes(job: Job, full: Sizes, parts: int) -> Sizes:
+    """The plan's sizes, cut to the memory of this host; each of so many parts of the batch is as large as a batch of one part."""
     return rehearsal.shrink(
         full,
-        job.config.recipe.rehearsal.examples_per_device,
+        job.config.recipe.rehearsal.examples_per_device * parts,
         state_bytes=num_bytes(job.task.args[0]),
         free_bytes=agreement.smallest(devices.free_host_memory() // MIB) * MIB,
         processes=jax.process_count(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -59,6 +59,16 @@ def estimate(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> 
 def _work(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> tuple[float, float]:
     """Seconds of computation and floating point operations of one device."""
     work = flops = 0.0
+    for _, times, spent, done in works(graph, placement, mesh, device):
+        work += times * spent
+        flops += times * done
+    return work, flops
+
+
+def works(
+    graph: Graph, placement: Placement, mesh: Mesh, device: Device
+) -> Iterator[tuple[Operator, int, float, float]]:
+    """Per operator how often it runs, and the seconds and floating point operations of one run on one device."""
     shards_of: dict[int, float] = {}
     seconds_of: dict[tuple[object, ...], float] = {}
     for operator, times in graph.walk():
@@ -75,9 +85,7 @@ def _work(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> tup
         spent = seconds_of.get(key)
         if spent is None:
             spent = seconds_of[key] = float(compute.seconds(operator, graph.tensors, np.array(shards), device))
-        work += times * spent
-        flops += times * operator.flops / shards
-    return work, flops
+        yield operator, times, spent, operator.flops / shards
 
 
 def _shards(operator: Operator, graph: Graph, chosen: OperatorPlacement, mesh: Mesh) -> float:

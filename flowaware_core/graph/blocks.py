@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -37,7 +37,14 @@ class Blocks:
 def repeated(graph: Graph) -> tuple[Blocks, ...]:
     """The repeated blocks outside loops, in program order; what covers most operators is found first, and nothing overlaps."""
     operators = graph.operators
-    signs = _signs(graph)
+    return tuple(
+        Blocks(operators[start], period, count, _passed(graph, start, period))
+        for start, period, count in spans(_signs(graph))
+    )
+
+
+def spans(signs: np.ndarray) -> tuple[tuple[int, int, int], ...]:
+    """(start, length, count) of the blocks that a sequence of numbers repeats, in order."""
     found: list[tuple[int, int, int]] = []
     for period in _periods(signs):
         for start, end in _runs(signs[:-period] == signs[period:], period):
@@ -49,10 +56,7 @@ def repeated(graph: Graph) -> tuple[Blocks, ...]:
         if not taken[span].any() and len(set(signs[start : start + period].tolist())) > 2:
             taken[span] = True
             chosen.append((start, period, count))
-    return tuple(
-        Blocks(operators[start], period, count, _passed(graph, start, period))
-        for start, period, count in sorted(chosen)
-    )
+    return tuple(sorted(chosen))
 
 
 def conflicts(structure: Structure) -> tuple[tuple[Operator, int], ...]:
@@ -72,13 +76,17 @@ def conflicts(structure: Structure) -> tuple[tuple[Operator, int], ...]:
 
 def _signs(graph: Graph) -> np.ndarray:
     """A number per operator, equal for operators of one primitive on tensors of equal shapes and types."""
-    numbers: dict[object, int] = {}
-    signs = []
+    found = []
     for operator in graph.operators:
         tensors = [graph.tensors[tensor] for tensor in (*operator.inputs, *operator.results)]
-        sign = (operator.primitive, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
-        signs.append(numbers.setdefault(sign, len(numbers)))
-    return np.array(signs, dtype=np.int64)
+        found.append((operator.primitive, tuple((tensor.shape, tensor.dtype) for tensor in tensors)))
+    return numbered(found)
+
+
+def numbered(signs: Sequence[Hashable]) -> np.ndarray:
+    """Equal numbers for equal signs."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(sign, len(numbers)) for sign in signs], dtype=np.int64)
 
 
 def _periods(signs: np.ndarray) -> list[int]:

@@ -24,15 +24,15 @@ from flowaware_core.graph.rules import Rule, rule
 from flowaware_core.task import Task
 
 # Primitives that only call a function -> the parameter that holds it.
-_INLINE = {
+INLINE = {
     "pjit": "jaxpr",
     "jit": "jaxpr",
     "closed_call": "call_jaxpr",
     "core_call": "call_jaxpr",
     "call": "call_jaxpr",
 }
-_INLINE |= {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
-_INLINE |= {"custom_vmap_call": "call", "composite": "jaxpr", "linear_call": "callee"}
+INLINE |= {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
+INLINE |= {"custom_vmap_call": "call", "composite": "jaxpr", "linear_call": "callee"}
 _REMAT = ("checkpoint", "remat", "remat2")
 
 
@@ -116,7 +116,8 @@ def _numbered(operators: Sequence[Operator], numbers: Iterator[int]) -> tuple[Op
     return tuple(found)
 
 
-def _closed(jaxpr: Any) -> versions.ClosedJaxpr:
+def closed_of(jaxpr: Any) -> versions.ClosedJaxpr:
+    """A jaxpr as one with the constants that it closes over."""
     return jaxpr if isinstance(jaxpr, versions.ClosedJaxpr) else versions.ClosedJaxpr(jaxpr, ())
 
 
@@ -179,8 +180,8 @@ class _Tracer:
         for equation in jaxpr.eqns:
             operands = tuple(self.read(environment, atom) for atom in equation.invars)
             name = equation.primitive.name
-            if name in _INLINE:
-                found.extend(self._inline(equation, equation.params[_INLINE[name]], operands, environment))
+            if name in INLINE:
+                found.extend(self._inline(equation, equation.params[INLINE[name]], operands, environment))
                 continue
             if name == "custom_linear_solve":
                 solver, needed = _solver(equation.params, operands)
@@ -200,7 +201,7 @@ class _Tracer:
     def _inline(
         self, equation: Any, inner: Any, operands: tuple[Operand, ...], environment: dict[Any, Operand]
     ) -> tuple[Operator, ...]:
-        closed = _closed(inner)
+        closed = closed_of(inner)
         scope: dict[Any, Operand] = dict(zip(closed.jaxpr.invars, operands, strict=True))
         bound = tuple(
             (variable, Constant(value)) for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
@@ -238,7 +239,7 @@ class _Tracer:
         self.calls = outer
 
     def body(self, kind: str, inner: Any, repeat: int = 1) -> Subgraph:
-        closed = _closed(inner)
+        closed = closed_of(inner)
         inputs = tuple(self.tensor(variable.aval, "activation") for variable in closed.jaxpr.invars)
         environment: dict[Any, Operand] = dict(zip(closed.jaxpr.invars, inputs, strict=True))
         constants = self.constants(closed, environment)

@@ -21,7 +21,14 @@ def test_the_same_command_gives_the_same_plan_apart_from_seconds(command, tmp_pa
         assert set(tree.pop("seconds")) >= {"capture", "analyse", "search"}
         texts.append(json.dumps(tree))
     assert texts[0] == texts[1]
-    assert set(os.listdir(tmp_path / "a")) == {"config.yaml", "plan.json", "plan.txt", "environment.json"}
+    assert set(os.listdir(tmp_path / "a")) == {
+        "config.yaml",
+        "plan.json",
+        "plan.txt",
+        "plan.html",
+        "predicted_trace.json",
+        "environment.json",
+    }
     assert json.loads((tmp_path / "a" / "environment.json").read_text())["level"] == "predicted"
 
 

@@ -35,7 +35,7 @@ def saved(run_dir, step):
 def test_the_run_folder_holds_the_files_of_the_contract(straight):
     run_dir, result = straight
     names = {"config.yaml", "plan.json", "plan.txt", "audit.json", "environment.json", "metrics.jsonl", "checkpoints"}
-    assert names | {"events"} == set(os.listdir(run_dir))
+    assert names | {"events", "plan.html", "predicted_trace.json"} == set(os.listdir(run_dir))
     plan = json.loads((run_dir / "plan.json").read_text())
     assert plan["recipe"] == "resnet50" and plan["cluster"] == "emulated"
     assert json.loads((run_dir / "audit.json").read_text())["target"] == "emulated"

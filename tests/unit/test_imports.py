@@ -41,7 +41,10 @@ ROOMS = {
     "explain": set(),
     "outline": {"program", "graph", "explain"},
     "api": {"search", "program", "cost", "graph", "cluster", "execute", "audit", "explain", "outline", "hlo"},
-    "__init__": {"api", "audit", "cluster", "explain"},
+    "training": {"graph"},
+    "page": {"explain"},
+    "timeline": {"page"},
+    "__init__": {"api", "audit", "cluster", "explain", "page", "timeline", "training"},
 }
 
 

@@ -72,10 +72,12 @@ def told(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_plan(folder: RunFolder, config: Config, plan: fa.Plan, facts: Mapping[str, Any]) -> None:
-    """config.yaml, plan.json, plan.txt, environment.json: what is known before anything is compiled."""
+    """config.yaml, plan.json, .txt and .html, predicted_trace.json, environment.json: what is known before anything is compiled."""
     folder.write("config.yaml", yaml.safe_dump(plain(config), sort_keys=False))
     folder.write("plan.json", plan.to_json())
     folder.write("plan.txt", fa.describe(plan) + "\n")
+    folder.write("plan.html", fa.page(plan))
+    folder.write("predicted_trace.json", fa.timeline(plan))
     folder.write("environment.json", facts)
 
 
