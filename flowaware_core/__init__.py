@@ -8,8 +8,10 @@ step = fa.apply(plan, task)
 from flowaware_core.api import STRATEGIES as STRATEGIES
 from flowaware_core.api import DoesNotFit as DoesNotFit
 from flowaware_core.api import Pin as Pin
+from flowaware_core.api import Prepared as Prepared
 from flowaware_core.api import Step as Step
 from flowaware_core.api import apply as apply
+from flowaware_core.api import changes as changes
 from flowaware_core.api import compare as compare
 from flowaware_core.api import describe as describe
 from flowaware_core.api import plan as plan

@@ -23,11 +23,13 @@ from flowaware_core.execute import spmd
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.placement import Choices, Placement, place
 from flowaware_core.graph.structure import Structure
+from flowaware_core.identity import differences, identity
 from flowaware_core.outline import outline
 from flowaware_core.plan import Alternative, Plan, Predicted, WhatIf, decode, encode
 from flowaware_core.program import Program
 from flowaware_core.search.operators import Candidate
 from flowaware_core.search.pins import Pin
+from flowaware_core.search.prepared import Prepared
 from flowaware_core.search.schedule import Trial, scheduled
 from flowaware_core.search.space import fits
 from flowaware_core.search.strategies import MOST_AXES, STRATEGIES, Planner, Result
@@ -43,7 +45,7 @@ class DoesNotFit(Exception):
 
 
 def plan(
-    task: Task | Callable[..., Any],
+    task: Task | Prepared | Callable[..., Any],
     cluster: Cluster | Sequence[Any],
     *rest: Any,
     strategy: str = "auto",
@@ -56,7 +58,8 @@ def plan(
     Args:
         task: what to run. Where it leaves its schedule open, as those of `Training.task` do, micro-batches and recomputation
             are chosen where memory binds. A bare function is accepted too: `plan(step, args, cluster)`, where an argument whose
-            leaves equal those of a result is taken as carried from call to call.
+            leaves equal those of a result is taken as carried from call to call. A `Prepared` task is traced and reduced once
+            for many clusters.
         cluster: the devices.
         strategy: "auto" searches; the others of `STRATEGIES` are what people write by hand and what other systems choose.
         what_if: plans for one more of the cluster's outermost members and for twice the memory too, and says what they would bring.
@@ -72,24 +75,37 @@ def plan(
         DoesNotFit: no plan of this strategy fits in memory.
         ValueError: unknown strategy, or a pin that no plan can follow.
     """
-    if not isinstance(task, Task):
+    if not isinstance(task, Task | Prepared):
         task, cluster = _bare(task, cluster), rest[0]
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy={strategy!r}; allowed are {', '.join(STRATEGIES)}")
     assert isinstance(cluster, Cluster)
 
+    prepared = task if isinstance(task, Prepared) else Prepared(task)
+
     def trial(schedule: Schedule) -> Trial:
-        program = Program.of(task.scheduled(schedule))
-        planner = Planner(program.graph, program.structure, cluster, pins, axes)
+        program, planner = prepared.on(schedule, cluster, pins, axes)
         return Trial(program, planner, planner.plan(strategy))
 
     begin = time.perf_counter()
-    found = scheduled(trial(task.schedule), trial)
+    first = trial(prepared.task.schedule)
+    found = scheduled(first, trial)
     program, planner = found.program, found.planner
-    made, result = _planned(program, planner, strategy, begin + program.capture_s + program.analyse_s)
+    traced = 0.0 if isinstance(task, Prepared) else program.capture_s + program.analyse_s
+    made, result = _planned(program, planner, strategy, begin + traced)
+    made = dataclasses.replace(made, made_for=identity(first.program, cluster, strategy))
     for note in unknown(program.graph, cluster.device):
         warnings.warn(str(note), stacklevel=2)
     return dataclasses.replace(made, what_if=_what_if(program, planner, strategy, result)) if what_if else made
+
+
+def changes(plan: Plan, task: Task, cluster: Cluster, strategy: str = "auto") -> tuple[str, ...]:
+    """What has changed since a plan was made, a line each: program, cluster, strategy or the version of jax.
+
+    A plan of which nothing has changed can be used again without a search; what `resize` or `compare` gave names no origin,
+    and a plan with pins or more axes than usual is the caller's to remember.
+    """
+    return differences(plan.made_for, identity(Program.of(task), cluster, strategy))
 
 
 def compare(task: Task, cluster: Cluster, strategies: Sequence[str] = STRATEGIES) -> dict[str, Plan | DoesNotFit]:
@@ -139,7 +155,7 @@ def _what_if(program: Program, planner: Planner, strategy: str, result: Result) 
         )
     found = []
     for change, other in changes.items():
-        best = Planner(program.graph, program.structure, other, planner.pins).plan(strategy).best
+        best = planner.on(other, planner.axes).plan(strategy).best
         found.append(WhatIf(change, best.estimate.step_s if best.fits else None))
     if not result.limited:
         found.append(WhatIf(twice, result.best.estimate.step_s))
@@ -485,4 +501,16 @@ def _placed(program: Program, choices: Choices, mesh: Mesh) -> Placement:
     return place(program.graph, program.structure, choices)
 
 
-__all__ = ["STRATEGIES", "DoesNotFit", "Pin", "Step", "apply", "compare", "describe", "plan", "resize"]
+__all__ = [
+    "STRATEGIES",
+    "DoesNotFit",
+    "Pin",
+    "Prepared",
+    "Step",
+    "apply",
+    "changes",
+    "compare",
+    "describe",
+    "plan",
+    "resize",
+]

@@ -95,6 +95,7 @@ class Plan:
         limits: seconds of a step by what they are spent on: "compute", and the axes that collectives run over.
         picture: what a page shows: "segments" of the step in program order, "memory" by kind at the fullest moment, "layouts" of
             the arguments; see `cost/profile.py`.
+        made_for: program, cluster and strategy; see `identity.py`.
         schedule: what of a step runs when: micro_batches, and recompute: block kind -> what is kept of it.
         what_if: what other clusters would bring; empty unless asked for.
         searched: number of meshes, and the number of decimal digits of the number of plans on the largest; empty for a template.
@@ -119,6 +120,7 @@ class Plan:
     searched: Mapping[str, int] = dataclasses.field(default_factory=dict)
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
     what_if: tuple[WhatIf, ...] = ()
+    made_for: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     picture: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     schedule: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"micro_batches": 1, "recompute": {}})
 
@@ -151,6 +153,7 @@ class Plan:
             "strategy": self.strategy,
             "mesh": {"axes": dict(self.axes), "links": {name: dict(link) for name, link in self.links.items()}},
             "stages": 1,
+            "made_for": dict(self.made_for),
             "picture": dict(self.picture),
             "schedule": dict(self.schedule),
             "predicted": self.predicted.to_json(),
@@ -191,6 +194,7 @@ class Plan:
                 searched=tree.get("searched", {}),
                 limits=tree.get("limits", {}),
                 what_if=tuple(WhatIf(**change) for change in tree.get("what_if", ())),
+                made_for=tree["made_for"],
                 picture=tree["picture"],
                 schedule=tree["schedule"],
             )

@@ -26,7 +26,7 @@ from zoo.models.bert.model import Bert, parameter_count
 from zoo.models.pretrained import sized_as
 from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, scheduled
-from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial
+from zoo.training.updates import State, TrainingConfig, correct, cross_entropy, initial
 from zoo.typed import typed
 
 if TYPE_CHECKING:

@@ -30,8 +30,12 @@ class Recipe:
 
     name: str
     data_config: Any  # at least global_batch and readers
-    trained: Training | None = None  # its loss and optimizer, where the engine may choose what of a step runs when
     _batches: Batches | None = None  # once `dataset` was called
+
+    @property
+    def trained(self) -> Training | None:
+        """Its loss and optimizer, where the engine may choose what of a step runs when; None where `step` is all there is."""
+        return None
 
     def initial_state(self, key: jax.Array) -> State:
         """The state before the first step, from a PRNG key; pure, for jit."""

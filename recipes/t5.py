@@ -26,7 +26,7 @@ from zoo.models.t5.convert import SIZES, config_from
 from zoo.models.t5.model import T5, parameter_count, shifted
 from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, scheduled
-from zoo.training.updates import Metrics, State, TrainingConfig, correct, cross_entropy, initial
+from zoo.training.updates import State, TrainingConfig, correct, cross_entropy, initial
 from zoo.typed import typed
 
 if TYPE_CHECKING:

@@ -65,7 +65,8 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
 def run(job: Job, machine: Machine, stopped: Callable[[], bool], argv: Sequence[str]) -> None:
     """A checked job: planned, audited, trained."""
     config = job.config
-    plan = program.planned(job.task, machine.cluster, config.strategy)
+    known = program.kept(job.folder, job.task, machine.cluster, config.strategy, job.say)
+    plan = program.planned(job.task, machine.cluster, config.strategy, known=known)
     leave_if(stopped)
     full = Sizes(plan.mesh["axes"], rows_of(job.task))
     small = rehearsed_sizes(job, full, plan.schedule["micro_batches"]) if job.rehearses else full

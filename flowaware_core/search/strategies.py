@@ -10,6 +10,7 @@ xla   one mesh axis after the other, the largest first, each choice kept for the
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
@@ -102,6 +103,19 @@ class Planner:
         self._chains: dict[int, Chains] = {}
         self._natural: Space | None = None
         self._results: dict[str, Result] = {}
+
+    def on(self, cluster: Cluster, axes: int) -> Planner:
+        """The same program on another cluster: what does not depend on it is not worked out again.
+
+        Raises:
+            ValueError: a pin that no plan can follow there.
+        """
+        if cluster == self.cluster and axes == self.axes:
+            return self
+        checked(self.outline.graph, self.outline.structure, cluster, self.pins)
+        other = copy.copy(self)
+        other.cluster, other.axes, other._natural, other._results = cluster, axes, None, {}
+        return other
 
     def plan(self, strategy: str) -> Result:
         """The plan of a strategy: "auto", a template's name, "alpa" or "xla"."""

@@ -97,6 +97,7 @@ def test_resume_never_keeps_what_was_there_and_starts_again(copy, command, lines
 def test_going_back_leaves_no_checkpoint_of_the_other_past(copy, command, straight, lines):
     result = command(main, f"run_dir={copy}", "steps=6", f"resume={copy}/checkpoints/5")
     assert result.code == 0, result.err
+    assert "that plan is used again" in result.out
     assert sorted(os.listdir(copy / "checkpoints")) == ["5", "6"]
     assert lines(copy) == lines(straight[0])[:6]
 

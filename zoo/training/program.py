@@ -37,18 +37,23 @@ class Program:
     compiled: Any
 
 
-def planned(task: fa.Task, cluster: fa.Cluster, strategy: str, what_if: bool = False) -> fa.Plan:
+def planned(
+    task: fa.Task, cluster: fa.Cluster, strategy: str, what_if: bool = False, known: fa.Plan | None = None
+) -> fa.Plan:
     """The plan, the same on all processes: the first one solves and the others are told. `what_if` as in `fa.plan`.
+
+    Args:
+        known: a plan for this very task and cluster, which is then not searched for again.
 
     Raises:
         DoesNotFit: no plan of this strategy fits in memory (on every process).
     """
     if jax.process_count() == 1:
-        return fa.plan(task, cluster, strategy=strategy, what_if=what_if)
+        return known or fa.plan(task, cluster, strategy=strategy, what_if=what_if)
     found: dict[str, Any] = {}
     if jax.process_index() == 0:
         try:
-            plan = fa.plan(task, cluster, strategy=strategy, what_if=what_if)
+            plan = known or fa.plan(task, cluster, strategy=strategy, what_if=what_if)
             found = {"plan": plan.to_json(), "hash": plan.hash}
         except fa.DoesNotFit as error:
             found = {"does not fit": str(error)}
@@ -59,6 +64,24 @@ def planned(task: fa.Task, cluster: fa.Cluster, strategy: str, what_if: bool = F
         raise fa.DoesNotFit(found["does not fit"])
     plan = fa.Plan.from_json(found["plan"])
     assert plan.hash == found["hash"], f"this process read plan {plan.hash}, and process 0 made {found['hash']}"
+    return plan
+
+
+def kept(folder: RunFolder, task: fa.Task, cluster: fa.Cluster, strategy: str, say: Say) -> fa.Plan | None:
+    """The plan that lies in a run folder, where nothing it was made for has changed; what has is said."""
+    file = folder.path / "plan.json"
+    if jax.process_index() or not file.is_file():
+        return None
+    try:
+        plan = fa.Plan.from_json(json.loads(file.read_text()))
+    except ValueError as error:
+        say(f"{file} cannot be used again: {error}; planning anew")
+        return None
+    changes = fa.changes(plan, task, cluster, strategy)
+    if changes:
+        say(f"{file} was made for something else, planning anew:\n  " + "\n  ".join(changes))
+        return None
+    say(f"program and cluster are those of {file}: that plan is used again")
     return plan
 
 
