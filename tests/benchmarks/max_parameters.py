@@ -176,24 +176,39 @@ def apart(arguments: argparse.Namespace, nodes: int | None, optimizer: str, dept
 
 
 def largest(arguments: argparse.Namespace, nodes: int | None, optimizer: str) -> dict[str, Any]:
-    """The deepest stack that fits: memory grows with depth in a straight line, so bisection starts where that line says."""
-    usable = cluster_of(arguments.cluster, nodes).device.usable_bytes / fa.GIB
-    first = arguments.depth or 2 * STEP
-    low, high, best = 0, None, None
-    depth = first
-    while high is None or high - low > STEP:
+    """The deepest stack that fits. Memory grows with depth in a straight line, so that line says where to look next."""
+    cluster = cluster_of(arguments.cluster, nodes)
+    usable = cluster.device.usable_bytes / fa.GIB
+    low, high, best, points = 0, None, None, []
+    depth = arguments.depth or likely(cluster, optimizer == "adam")
+    while depth > low and (high is None or depth < high):
         found = apart(arguments, nodes, optimizer, depth)
-        if found["fits"]:
-            low, best = depth, found
-            grown = int(depth * usable / max(found["memory_gib"]["compiled"], 1e-3))
-            depth = max(depth + STEP, grown) if high is None else (low + high) // 2
-        else:
-            high = depth
-            depth = (low + high) // 2
-        if depth <= low or depth == high:
+        if "memory_gib" in found:
+            points.append((depth, found["memory_gib"]["compiled"]))
+        low, best = (depth, found) if found["fits"] else (low, best)
+        high = high if found["fits"] else depth
+        if high is not None and high - low <= STEP:
             break
+        depth = following(points, usable, low, high)
     assert best is not None, "not even the shallowest stack fits"
     return {"optimizer": optimizer, "nodes": nodes, **best}
+
+
+def likely(cluster: fa.Cluster, adam: bool) -> int:
+    """A depth at which state and gradients take nine tenths of the memory."""
+    held = 4 * (4 if adam else 2)
+    count = 0.9 * cluster.device.usable_bytes * cluster.num_devices / held
+    return max(STEP, int((count - parameters(0)) / (parameters(1) - parameters(0))))
+
+
+def following(points: list[tuple[int, float]], usable: float, low: int, high: int | None) -> int:
+    """Where the line through the last points meets what is usable, inside what is still open."""
+    if len(points) > 1 and points[-1][0] != points[-2][0] and points[-1][1] > points[-2][1]:
+        slope = (points[-1][1] - points[-2][1]) / (points[-1][0] - points[-2][0])
+    else:
+        slope = points[-1][1] / points[-1][0] if points else 1.0
+    guess = int(points[-1][0] + (usable - points[-1][1]) / slope) if points else (low + (high or 2 * low)) // 2
+    return max(low + STEP, min(guess, high - STEP if high is not None else guess))
 
 
 def gradients() -> dict[str, Any]:

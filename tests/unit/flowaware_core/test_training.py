@@ -23,7 +23,7 @@ FOUR = fa.Cluster("four", DEVICE, (fa.Level("device", 4, 1e10, 1e-6),))
 class Net(nn.Module):
     """Residual blocks, with dropout and batch normalisation where asked for."""
 
-    blocks: int = 4
+    blocks: int = 2
     drops: bool = False
     norm: bool = False
 
@@ -96,8 +96,8 @@ def close(one: Any, other: Any, tolerance: float = 2e-5) -> None:
 @pytest.mark.parametrize("net", [Net(), Net(drops=True), Net(norm=True)], ids=["tokens", "dropout", "statistics"])
 def test_parts_of_a_batch_are_what_plain_jax_makes_of_them(net: Net) -> None:
     made, state = training(net)
-    after, metrics = jax.jit(made.step(Schedule(4)))(state, batch())
-    loss, gradients, extra = jax.jit(lambda state, rows: by_hand(made, state, rows, 4))(state, batch())
+    after, metrics = jax.jit(made.step(Schedule(2)))(state, batch())
+    loss, gradients, extra = jax.jit(lambda state, rows: by_hand(made, state, rows, 2))(state, batch())
     close(metrics["loss"], loss)
     # Adam's first mean of gradients is a tenth of the gradient.
     close(after["opt_state"][0].mu, jax.tree.map(lambda leaf: 0.1 * leaf, gradients))
@@ -107,7 +107,7 @@ def test_parts_of_a_batch_are_what_plain_jax_makes_of_them(net: Net) -> None:
 
 def test_the_mean_over_tokens_does_not_depend_on_the_number_of_parts() -> None:
     made, state = training(Net())
-    whole, parts = (jax.jit(made.step(Schedule(count)))(state, batch()) for count in (1, 8))
+    whole, parts = (jax.jit(made.step(Schedule(count)))(state, batch()) for count in (1, 4))
     close(parts[1], whole[1])
     close(parts[0]["params"], whole[0]["params"], 1e-4)
 
@@ -154,7 +154,7 @@ def test_parts_run_split_over_devices(schedule: Schedule) -> None:
 
 def wide() -> tuple[fa.Task, Any]:
     """A task of which activations are most: 64 rows of 6 tokens, 4 blocks that hold 16 numbers a token."""
-    made, state = training(Net())
+    made, state = training(Net(blocks=4))
     many = jax.tree.map(lambda leaf: jnp.tile(leaf, (64, *(1,) * (leaf.ndim - 1))), batch())
     return made.task(state, many, "wide"), made
 
