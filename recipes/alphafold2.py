@@ -12,8 +12,9 @@ import numpy as np
 
 from flowaware_core.task import Task
 from zoo.errors import UserError
+from zoo.folding.models import configured
 from zoo.folding.options import PredictOptions
-from zoo.folding.run import Say, configured, predict
+from zoo.folding.run import Say, predict
 from zoo.models.alphafold2.config import flattened
 from zoo.models.alphafold2.model import AlphaFold2
 from zoo.typed import typed

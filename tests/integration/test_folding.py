@@ -54,3 +54,16 @@ def test_without_parameters_the_command_says_where_they_are(tmp_path: Path, caps
     (tmp_path / "a.fasta").write_text(">a\nACD\n")
     assert exit_code(main)(["recipe=alphafold2", f"input={tmp_path}", f"output={tmp_path / 'out'}"]) == 2
     assert "5.3 GB, CC BY 4.0" in capsys.readouterr().err
+
+
+def test_a_protein_too_long_for_one_device_is_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Memory is told so small that one device cannot hold it; the result is that of one device."""
+    (tmp_path / "a.fasta").write_text(">long\n" + "ACDEFGHIKLMNPQRSTVWY" * 6 + "\n")
+    words = ["recipe=alphafold2", f"input={tmp_path / 'a.fasta'}", "models=model_3_ptm", "recycles=1", "params=random"]
+    words += [*SMALL, "plots=false"]
+    assert exit_code(main)([*words, f"output={tmp_path / 'whole'}"]) == DONE
+    assert exit_code(main)([*words, f"output={tmp_path / 'split'}", "memory_gib=0.05"]) == DONE
+    assert "split over 8" in capsys.readouterr().out
+    whole, split = (np.load(tmp_path / name / "long/result_model_3_ptm_seed_0.npz") for name in ("whole", "split"))
+    for name in (name for name in whole.files if whole[name].dtype.kind == "f"):
+        np.testing.assert_allclose(split[name], whole[name], atol=1e-4 * max(np.abs(whole[name]).max(), 1e-30))

@@ -63,12 +63,13 @@ def key_shapes(name: str, changes: dict) -> dict[str, list[int]]:
     return {f"{scope}//{name}": list(x.shape) for scope, leaves in shapes.items() for name, x in leaves.items()}
 
 
-def monomer_batch(residues: int = 4) -> dict[str, np.ndarray]:
+def monomer_batch(residues: int = 4, rows: int = 2, further: int = 2) -> dict[str, np.ndarray]:
     n, f, i = residues, np.float32, np.int32
     shapes = {
         "aatype": ((n,), i), "residue_index": ((n,), i), "seq_mask": ((n,), f), "seq_length": ((), i), "target_feat": ((n, 22), f),
-        "msa_feat": ((2, n, 49), f), "msa_mask": ((2, n), f), "extra_msa": ((2, n), i), "extra_msa_mask": ((2, n), f),
-        "extra_has_deletion": ((2, n), f), "extra_deletion_value": ((2, n), f), "template_aatype": ((4, n), i),
+        "msa_feat": ((rows, n, 49), f), "msa_mask": ((rows, n), f), "extra_msa": ((further, n), i),
+        "extra_msa_mask": ((further, n), f), "extra_has_deletion": ((further, n), f),
+        "extra_deletion_value": ((further, n), f), "template_aatype": ((4, n), i),
         "template_all_atom_positions": ((4, n, 37, 3), f), "template_all_atom_masks": ((4, n, 37), f), "template_mask": ((4,), f),
         "template_pseudo_beta": ((4, n, 3), f), "template_pseudo_beta_mask": ((4, n), f), "atom14_atom_exists": ((n, 14), f),
         "atom37_atom_exists": ((n, 37), f), "residx_atom14_to_atom37": ((n, 14), i), "residx_atom37_to_atom14": ((n, 37), i),

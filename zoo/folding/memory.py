@@ -8,6 +8,7 @@ import psutil
 from ml_collections import ConfigDict
 
 from zoo.folding.buckets import Size
+from zoo.models.alphafold2.layers import LEAST_ROWS
 
 
 def forecast_bytes(size: Size, config: ConfigDict) -> float:
@@ -20,7 +21,8 @@ def forecast_bytes(size: Size, config: ConfigDict) -> float:
     letters = size.further * size.residues * 25 * 4
     parameters = 95e6 * 4 * (c.evoformer_num_block / 48)
     points = 12 * size.residues**2 * 4 * 3 * 4  # distances of invariant point attention
-    chunks = 4 * config.model.global_config.chunk_bytes
+    row = c.evoformer.msa_row_attention_with_pair_bias.num_head * size.residues**2 * 4
+    chunks = 4 * max(config.model.global_config.chunk_bytes, LEAST_ROWS * row)
     # Six arrays of the pairs' size live in a triangle multiplication, four of the alignment's in a row attention.
     return parameters + 6 * pair + max(4 * main + further, 4 * further + main + letters) + points + chunks
 

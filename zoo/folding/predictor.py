@@ -12,6 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from zoo.folding.buckets import Size
+from zoo.folding.splitting import Split
 from zoo.models.alphafold2.model import DRAWN, SHAPES, AlphaFold2
 from zoo.proteins import confidence
 from zoo.proteins.complexes import chain_order
@@ -57,6 +58,7 @@ class Predictor:
         self.model = AlphaFold2(config)
         self.compiled: set[tuple[Size, int]] = set()
         self._step = jax.jit(self._iterate)
+        self._steps: dict[Any, Any] = {}  # over several devices, by shapes and devices
 
     def _iterate(self, params: Any, features: Any, previous: Any, key: Any) -> Any:
         outputs, following = self.model.iterate(params, features, previous, key)
@@ -69,6 +71,13 @@ class Predictor:
         }
         return outputs, following, finite
 
+    def _split_step(self, split: Split, *args: Any) -> Any:
+        leaves, tree = jax.tree.flatten(args)
+        key = (split, tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+        if key not in self._steps:
+            self._steps[key] = split.step(self._iterate, *args)
+        return self._steps[key]
+
     def predict(
         self,
         params: Any,
@@ -80,6 +89,7 @@ class Predictor:
         seed: int = 0,
         keep: bool = False,
         stop_at: float | None = None,
+        split: Split | None = None,
     ) -> Prediction:
         """Runs the network once and `recycles` times more.
 
@@ -93,9 +103,11 @@ class Predictor:
             seed: of dropout.
             keep: keep the positions of every pass.
             stop_at: stop when the mean pLDDT reaches this.
+            split: the devices that share the protein; None: the one that holds `params`.
 
         Raises:
             NotFinite: names the stage and the recycle.
+            fa.DoesNotFit: not even all devices of `split` hold it.
         """
         previous: Any = self.model.first_previous(size.residues)
         trace: list[np.ndarray] = []
@@ -107,9 +119,13 @@ class Predictor:
             features = {name: value for name, value in draws(recycle).items() if name in self.model.feature_names()}
             self.compiled.add((size, features["template_mask"].shape[0] if "template_mask" in features else 0))
             before = np.asarray(previous["prev_pos"])[:num_res, 1]
-            outputs, previous, finite = self._step(
-                params, features, previous, key if key is None else jax.random.fold_in(key, recycle)
-            )
+            own = key if key is None else jax.random.fold_in(key, recycle)
+            step = self._step
+            if split is not None:
+                step = self._split_step(split, params, features, previous, own)
+                places = step.in_shardings
+                params, features, previous, own = jax.device_put((params, features, previous, own), places)
+            outputs, previous, finite = step(params, features, previous, own)
             bad = [stage for stage in ("the Evoformer", "the structure module", "the heads") if not finite[stage]]
             if bad:
                 raise NotFinite(f"numbers that are not finite came out of {bad[0]} in pass {recycle + 1}")

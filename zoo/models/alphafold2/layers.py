@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 scope = hk.name_scope
 MASKED_LOGIT = -1e9
+LEAST_ROWS = 4  # that are treated at a time: fewer keep no accelerator busy
 
 
 def parameter(name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -165,10 +166,10 @@ def transition(config: ConfigDict, x_BNC: jax.Array, name: str, chunk: int) -> j
 
 def in_chunks(function: Callable[..., jax.Array], rows: int, *arrays: jax.Array) -> jax.Array:
     """`function(*arrays)` for a function that treats each row of the first dimension alone, about `rows` of them at a time."""
-    total = arrays[0].shape[0]
+    total, rows = arrays[0].shape[0], max(rows, LEAST_ROWS)
     if rows >= total:
         return function(*arrays)
-    num_chunks = -(-total // max(rows, 1))
+    num_chunks = -(-total // rows)
     size = -(-total // num_chunks)  # as even as possible, so that little is padding
     extra = num_chunks * size - total
 

@@ -16,8 +16,9 @@ from ml_collections import ConfigDict
 
 from zoo.errors import PartlyFailed
 from zoo.folding import run
+from zoo.folding.models import Model
 from zoo.folding.options import PredictOptions
-from zoo.folding.predictor import NotFinite, Prediction
+from zoo.folding.predictor import NotFinite, Prediction, Predictor
 from zoo.models.alphafold2.config import preset
 from zoo.proteins.residues import LETTERS, tables
 
@@ -26,7 +27,7 @@ class Network:
     """Gives every residue a pLDDT that depends on the seed; fails on a protein of 13 residues."""
 
     def __init__(self, config: ConfigDict) -> None:
-        self.model = run.Predictor(config).model
+        self.model = Predictor(config).model
         self.calls: list[int] = []
         self.devices: set[Any] = set()
 
@@ -51,10 +52,10 @@ class Network:
 def networks(monkeypatch: pytest.MonkeyPatch) -> list[Network]:
     made: list[Network] = []
 
-    def loaded(configs: dict[str, ConfigDict], options: PredictOptions, say: Any) -> list[run.Model]:
+    def loaded(configs: dict[str, ConfigDict], options: PredictOptions, say: Any) -> list[Model]:
         network = Network(preset("model_3"))
         made.append(network)
-        return [run.Model(name, config, network, {}) for name, config in configs.items()]  # type: ignore[arg-type]
+        return [Model(name, config, network, {}) for name, config in configs.items()]  # type: ignore[arg-type]
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a network was contacted")
@@ -120,7 +121,10 @@ def test_every_short_protein_and_x_alone_has_a_structure(tmp_path: Path, network
 def test_a_protein_that_cannot_fit_is_refused_with_what_would(tmp_path: Path, networks: list[Network]) -> None:
     rows = folded(tmp_path, f">small\nACDEF\n>large\n{'ACDEFGHIKL' * 300}\n", memory_gib=4.0)
     assert rows["small"]["status"] == "done" and rows["large"]["status"] == "failed"
-    assert "GiB are free; about" in rows["large"]["reason"] and "residues would fit" in rows["large"]["reason"]
+    assert (
+        "GiB are free on each of 8 devices; about" in rows["large"]["reason"]
+        and "residues would fit" in rows["large"]["reason"]
+    )
 
 
 def test_what_cannot_be_relaxed_stays_and_the_summary_says_so(tmp_path: Path, networks: list[Network]) -> None:

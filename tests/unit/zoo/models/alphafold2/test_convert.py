@@ -14,7 +14,7 @@ import pytest
 
 from zoo.errors import UserError
 from zoo.models.alphafold2 import convert
-from zoo.models.alphafold2.config import preset
+from zoo.models.alphafold2.config import PRESETS, preset
 from zoo.models.alphafold2.model import AlphaFold2
 
 S = jax.ShapeDtypeStruct
@@ -29,7 +29,13 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", ["model_1_ptm", "model_3", "model_1_multimer", "model_1_multimer_v3"])
+# One of each group that has the same keys and shapes; the others are slow tests.
+DIFFERENT = ["model_1", "model_3", "model_1_ptm", "model_3_ptm", "model_1_multimer", "model_1_multimer_v3"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in DIFFERENT else pytest.mark.slow) for name in PRESETS]
+)
 def test_keys_and_shapes_are_those_of_the_original(name: str, root: Path) -> None:
     # Made by `python tests/parity/alphafold2_reference.py keys MODEL...` with google-deepmind/alphafold c77e5d2.
     expected = json.loads((root / "tests/parity/alphafold2_keys.json").read_text())[name]
