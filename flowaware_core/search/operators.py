@@ -22,7 +22,7 @@ from flowaware_core.search import labelling
 from flowaware_core.search.problem import Space
 
 # The gap that is promised: where the usual number of steps leaves more, so many times as many are made.
-CERTIFIED, PATIENCE = 0.01, 8
+CERTIFIED, PATIENCE = 0.01, 4
 # Rounds of "price the fullest moment, look where it is then".
 ROUNDS = 3
 # Halvings of the interval of prices in a round, and doublings before it.
@@ -68,7 +68,7 @@ class Solved:
 def solve(space: Space, cutoff: float = np.inf) -> Solved:
     """The cheapest choice in a space, memory aside; choices that cost at least `cutoff` seconds are not looked for."""
     solution = _solved(space, space.costs, cutoff)
-    if solution.cost < cutoff and solution.gap > CERTIFIED:
+    if solution.lower_bound < min(solution.cost, cutoff) * (1 - CERTIFIED):
         solution = _solved(space, space.costs, cutoff, solution.labels)
     return Solved(space, solution.labels, solution.cost, min(solution.lower_bound, cutoff))
 

@@ -22,6 +22,7 @@ LARGEST_TABLE = 2_000_000  # entries of one step of exact elimination
 MOST_ENTRIES = 50_000_000  # of all its steps
 TINY = 1_500  # entries of a core that goes to the integer program at once
 SMALL = 4_000  # entries of what is left that goes there
+EXACT_PER_ITERATION = 20  # the same, per iteration allowed, where nothing else gets any further
 NODES_PER_ITERATION = 10
 EQUAL = 1e-9  # relative difference below which two costs are the same
 CLOSE = 0.02  # of the cost: gap at which leaving out what cannot matter does more than raising the bound further
@@ -30,10 +31,14 @@ EVERY = 8  # steps of the bound between two labellings that are improved
 
 
 class Budget:
-    """How much work is left: iterations, and wall-clock time where a limit is given."""
+    """How much work is left: iterations, and wall-clock time where a limit is given.
+
+    `exact` is the most entries of a core on which nothing but the integer program gets any further.
+    """
 
     def __init__(self, iterations: int, seconds: float | None) -> None:
         self.iterations = iterations
+        self.exact = max(2 * SMALL, EXACT_PER_ITERATION * iterations)
         self._began = time.perf_counter()
         self._seconds = seconds
 
@@ -145,7 +150,7 @@ def _between_bounds(core: Core, incumbent: Incumbent, cutoff: float, budget: Bud
             cut = min(cut, core.offset + slack.bound + slack.gap(keep))
             rest = slack.without(cut - core.offset) if np.isfinite(cut) else core
         if rest.entries > 0.9 * core.entries:
-            return max(bound, _exactly(core, incumbent, budget)) if core.entries <= 2 * SMALL else bound
+            return max(bound, _exactly(core, incumbent, budget)) if core.entries <= budget.exact else bound
         inside = search(rest, incumbent, cut, budget)
         bound = max(bound, min(cut, inside))
         if inside < cut or _closed(bound, min(incumbent.cost, cutoff)):
