@@ -48,7 +48,7 @@ class Job:
 
 def deciding(options: PredictOptions) -> dict[str, Any]:
     """The options on which a result depends; where things lie and how much is written does not matter."""
-    silent = ("stage", "databases", "cpus", "memory_gib", "most_waste")
+    silent = ("stage", "databases", "msa_server", "cpus", "memory_gib", "most_waste")
     return {name: value for name, value in dataclasses.asdict(options).items() if name not in silent}
 
 

@@ -25,6 +25,7 @@ class PredictOptions:
     msa: Literal["auto", "single"] = "auto"
     stage: Literal["all", "msa", "infer"] = "all"
     databases: Path | None = None
+    msa_server: str | None = None
     cpus: int = 0
     templates: Path | None = None
     structures: Path | None = None
@@ -57,6 +58,10 @@ class PredictOptions:
             path = getattr(self, name)
             if path is not None and not path.exists():
                 raise ValueError(f"{name}={path}: no such file or folder")
+        if self.msa_server is not None and not self.msa_server.startswith(("http://", "https://")):
+            raise ValueError(f"msa_server={self.msa_server}; write it as https://HOST")
+        if self.msa_server is not None and self.databases is not None:
+            raise ValueError("msa_server= and databases= both say where to search; give one of them")
         if self.hits is not None and self.structures is None:
             raise ValueError("hits= needs structures=, the folder of mmCIF files that the hits name")
         if self.max_template_date is not None:

@@ -1,4 +1,4 @@
-"""The stage before inference: alignments and template hits of every item from the user's own databases.
+"""The stage before inference: alignments and template hits of every item from the user's own databases, or a server's alignments.
 
 What is found is kept in OUTPUT/NAME/msas, in the layout of the original, with a note of what was searched with which sequence; a
 search is repeated only where one of both has changed.
@@ -17,7 +17,7 @@ from zoo.errors import UserError
 from zoo.folding.inputs import PAIRING, Item, chain_alignments, chain_letter
 from zoo.folding.options import PredictOptions
 from zoo.folding.results import write_text
-from zoo.proteins import search
+from zoo.proteins import search, server
 from zoo.proteins.alignments import parse_stockholm, single
 from zoo.proteins.features import MOST_ROWS
 from zoo.proteins.problems import Problem
@@ -26,6 +26,7 @@ Say = Callable[[str], None]
 TEMPLATE_DATABASE = "pdb_seqres"
 PROFILE = "uniref90"  # of its hits the profile is made with which templates are searched
 NOTE = "search.json"
+SERVED = "colabfold.a3m"  # of all chains, from a server
 
 
 def with_alignments(items: list[Item], options: PredictOptions, output: Path, say: Say) -> list[Item]:
@@ -36,8 +37,10 @@ def with_alignments(items: list[Item], options: PredictOptions, output: Path, sa
     """
     if options.msa == "single":
         return items
-    if options.databases is None and options.stage == "msa":
-        raise UserError("stage=msa needs databases=FOLDER, which holds FASTA files such as uniref90.fasta")
+    if options.databases is None and options.msa_server is None and options.stage == "msa":
+        raise UserError(
+            "stage=msa needs databases=FOLDER, which holds FASTA files such as uniref90.fasta, or msa_server=https://HOST"
+        )
     files = search.databases(options.databases) if options.databases and options.stage != "infer" else []
     result = []
     for item in items:
@@ -45,7 +48,10 @@ def with_alignments(items: list[Item], options: PredictOptions, output: Path, sa
             result.append(item)
             continue
         try:
-            searched_item(item, files, options.cpus, output, say)
+            if options.msa_server is not None and options.stage != "infer":
+                served_item(item, options.msa_server, output, say)
+            else:
+                searched_item(item, files, options.cpus, output, say)
             result.append(found_before(item, output))
         except search.SearchFailed as error:
             problem = Problem(item.record.file if item.record else "", f"search failed: {error}", item.name)
@@ -56,14 +62,32 @@ def with_alignments(items: list[Item], options: PredictOptions, output: Path, sa
 def found_before(item: Item, output: Path) -> Item:
     """The item with the alignments in its folder of the output, where there are some."""
     assert item.record is not None
-    if not (output / item.name / "msas").is_dir():
+    folder = output / item.name / "msas"
+    if not folder.is_dir():
         return item
     record = dataclasses.replace(item.record, name=item.name)
-    found, problems = chain_alignments(record, None, output, False)
+    served = folder / SERVED if (folder / SERVED).is_file() else None
+    found, problems = chain_alignments(record, served, output, False)
     kept = [problem for problem in item.problems if not problem.reason.startswith("no alignment of chain")]
     return dataclasses.replace(
-        item, alignments=found.own, pairing=found.pairing, problems=(*kept, *problems), folder=output
-    )
+        item, alignments=found.own, pairing=found.pairing, paired_by_row=found.by_row, problems=(*kept, *problems),
+        folder=output,
+    )  # fmt: skip
+
+
+def served_item(item: Item, host: str, output: Path, say: Say) -> None:
+    """Asks a server, unless it has answered for these chains before."""
+    assert item.record is not None
+    folder = output / item.name / "msas"
+    note = json.dumps({"server": host, "chains": item.record.chains}, indent=1)
+    if (folder / NOTE).exists() and (folder / NOTE).read_text() == note:
+        return
+    started = time.monotonic()
+    text = server.alignment(host.rstrip("/"), item.record.chains)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / SERVED, text)
+    write_text(folder / NOTE, note)
+    say(f"{item.name}: {host} found {text.count('>') - 1} rows ({time.monotonic() - started:.1f} s)")
 
 
 def searched_item(item: Item, files: list[Path], cpus: int, output: Path, say: Say) -> None:
