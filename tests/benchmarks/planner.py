@@ -197,6 +197,8 @@ def main(argv: list[str] | None = None) -> int:
             "tests.benchmarks.planner",
             "--one",
             case,
+            "--axes",
+            str(arguments.axes),
             "--strategies",
             *arguments.strategies,
         ]
