@@ -6,6 +6,7 @@ Shape suffixes: B examples, H height, W width, C channels, O channels of the res
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ import jax.numpy as jnp
 
 Form = Literal["lax", "products"]
 FORMS = ("lax", "products")
+
+NEAR = 2**15
+"""Numbers of an array that stay in a processor's cache while something else is read."""
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
 
@@ -91,8 +95,6 @@ def _each_backward(
 ) -> tuple[jax.Array, jax.Array]:
     x_BHWC, kernel_hwC = kept
     size = kernel_hwC.shape[:2]
-    seen = shifted(x_BHWC, size, stride, pads)
-    kernel = jnp.stack([jnp.sum(x * gradient_BHWC, axis=(0, 1, 2)) for x in seen]).reshape(kernel_hwC.shape)
     # The other way round: the gradient, spread out by the stride, is convolved with the turned kernel.
     borders = [(0, 0, 0)]
     for length, own, step, (before, _), found in zip(
@@ -101,7 +103,24 @@ def _each_backward(
         first = own - 1 - before
         borders.append((first, length + own - 1 - first - ((found - 1) * step + 1), step - 1))
     spread = jax.lax.pad(gradient_BHWC, jnp.zeros((), gradient_BHWC.dtype), [*borders, (0, 0, 0)])
-    return each(spread, kernel_hwC[::-1, ::-1], (1, 1), ((0, 0), (0, 0))), kernel
+    back = each(spread, kernel_hwC[::-1, ::-1], (1, 1), ((0, 0), (0, 0)))
+    return back, _of_kernel(x_BHWC, gradient_BHWC, kernel_hwC.shape, stride, pads)
+
+
+def _of_kernel(
+    x_BHWC: jax.Array, gradient_BHWC: jax.Array, shape: tuple[int, ...], stride: tuple[int, int], pads: Pads
+) -> jax.Array:
+    """The gradient [h, w, C] of the kernel, over a few examples at a time, which all its places read while they are near."""
+    batch, one = len(x_BHWC), math.prod(gradient_BHWC.shape[1:])
+    few = max(count for count in range(1, batch + 1) if batch % count == 0 and (count == 1 or count * one <= NEAR))
+
+    def add(total: jax.Array, both: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+        x, gradient = both
+        found = [jnp.sum(seen * gradient, axis=(0, 1, 2)) for seen in shifted(x, shape[:2], stride, pads)]
+        return total + jnp.stack(found), None
+
+    parts = tuple(value.reshape(batch // few, few, *value.shape[1:]) for value in (x_BHWC, gradient_BHWC))
+    return jax.lax.scan(add, jnp.zeros((shape[0] * shape[1], shape[2]), x_BHWC.dtype), parts)[0].reshape(shape)
 
 
 each.defvjp(_each_forward, _each_backward)
