@@ -124,18 +124,17 @@ def curve(given: argparse.Namespace) -> dict[str, Any]:
 def motion(given: argparse.Namespace) -> dict[str, Any]:
     """Seconds per time step of 192 atoms of water, neighbours included, with the same weights."""
     steps = given.steps or 200
-    model = (given.out / "model.dp").absolute()
-    if not model.exists():
-        raise SystemExit(f"{model} is missing; put a trained model of dp_water there")
-    fast, frozen, small = (model.with_name(name) for name in ("fast.dp", "model.pb", "compressed.pb"))
+    frozen = (given.out / "model.pb").absolute()
+    if not frozen.exists():
+        raise SystemExit(f"{frozen} is missing; train dp_water with `dp --tf train`, and `dp --tf freeze -o {frozen}`")
+    model, fast, small = (frozen.with_name(name) for name in ("model.dp", "fast.dp", "compressed.pb"))
     dp = str(given.peer.parent / "dp")
+    script = str(inputs(given, 1, 1, given.out, 1).absolute())
+    compress = [sys.executable, "-m", "zoo.checkpoint", "compress", f"from={model}", f"to={fast}", "min_distance_a=0.7"]
     for target, command in (
-        (
-            fast,
-            [sys.executable, "-m", "zoo.checkpoint", "compress", f"from={model}", f"to={fast}", "min_distance_a=0.7"],
-        ),
-        (frozen, [dp, "convert-backend", str(model), str(frozen)]),
-        (small, [dp, "compress", "-i", str(frozen), "-o", str(small), "-t", str(inputs(given, 1, 1, given.out, 1))]),
+        (model, [dp, "convert-backend", str(frozen), str(model)]),
+        (fast, compress),
+        (small, [dp, "--tf", "compress", "-i", str(frozen), "-o", str(small), "-t", script]),
     ):
         if not target.exists():
             subprocess.run(command, check=True, env=environment(given), cwd=Path.cwd())
