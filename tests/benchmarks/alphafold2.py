@@ -1,10 +1,13 @@
 """AlphaFold2 beside the original (google-deepmind/alphafold, commit c77e5d2) on this machine: compilation, inference, memory.
 
     python -m tests.benchmarks.alphafold2 network --peer PYTHON --original DIR [--residues 64 128] [--blocks 4 48] [--runs 5]
+    python -m tests.benchmarks.alphafold2 set     --peer PYTHON --original DIR --data PROTEINS [--blocks 2]
 
 PYTHON and DIR are as tests/parity/alphafold2_reference.py wants them. Both sides have the same jax, the same drawn parameters'
-shapes and features of the same sizes; each is a process of its own, and they run in turns, so that what else happens on the
-machine meets both. The last line is JSON.
+shapes and features of the same sizes; each is a process of its own. In `network` they run in turns, so that what else happens on
+the machine meets both. `set` folds twelve proteins of PROTEINS (fasta/NAME.fasta and msa/NAME) with `zoo.predict`, twice, and
+times the original's network on the same sizes: each protein in a program of its own, and sorted with programs padded by ten
+residues, as ColabFold does; ours also reads alignments and writes results. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -48,6 +52,31 @@ def lowered():
     began()
     return jax.jit(network.apply).lower(params, key, batch), (params, key, batch)
 """
+EACH = """
+seconds = []
+for residues in sizes:
+    program, args = lowered()
+    compiled = program.compile()
+    for _ in range(runs[residues]):
+        jax.block_until_ready(compiled(*args))
+say(seconds=time.perf_counter() - marks[0][0])
+"""
+FOLD = """
+import json, sys, time
+import jax, jax.monitoring
+misses = []
+jax.monitoring.register_event_listener(lambda name, **_: misses.append(name) if name.endswith("cache_misses") else None)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+from zoo.errors import exit_code
+from zoo.predict import main
+begun = time.perf_counter()
+code = exit_code(main)(json.loads(sys.argv[1]))
+print("RESULT", json.dumps({"code": code, "seconds": time.perf_counter() - begun, "compiled": len(misses)}), flush=True)
+"""
+PROTEINS = (
+    "5awl_A", "1l2y_A", "1gcn_A", "4ot59", "2q2k_A", "ofquery", "5ahw_A", "T1078", "1a00_A", "102m_A", "6kwc_A", "7zzx_B",
+)  # fmt: skip
+PADDING = 10  # residues
 SIDE = """
 import json, os, resource, sys, time
 import jax, numpy as np
@@ -85,10 +114,10 @@ for line in sys.stdin:
 class Side:
     """One implementation in a process of its own, which computes when it is told to."""
 
-    def __init__(self, python: Path, source: str, path: list[Path], case: list[Any]) -> None:
+    def __init__(self, python: Path, source: str, path: list[Path], case: list[Any], loop: str = LOOP) -> None:
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(map(str, path))}
         self._process = subprocess.Popen(
-            [str(python), "-c", SIDE + source + LOOP, json.dumps(case)],
+            [str(python), "-c", SIDE + source + loop, json.dumps(case)],
             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.facts = self.answer()
@@ -150,16 +179,70 @@ def compared(given: argparse.Namespace, residues: int, blocks: int) -> dict[str,
     return rows
 
 
+def folded(given: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of a whole set: ours from files to files, twice; the original's network alone, by two policies."""
+    blocks, out = given.blocks[0], given.out.absolute()
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "in").mkdir(parents=True)
+    lengths = []
+    for name in PROTEINS:
+        text = (given.data / f"fasta/{name}.fasta").read_text()
+        (out / f"in/{name}.fasta").write_text(text)
+        lengths.append(
+            sum(len(line) for line in text.split() if not line.startswith(">")) if text.count(">") == 1 else 0
+        )
+    section = "model.embeddings_and_evoformer"
+    changes = {f"{section}.evoformer_num_block": blocks, f"{section}.extra_msa_stack_num_block": blocks}
+    words = [
+        "recipe=alphafold2",
+        f"input={out / 'in'}",
+        f"models={MODEL}",
+        "params=random",
+        "recycles=0",
+        "plots=false",
+    ]
+    words += [f"alignments={(given.data / 'msa').absolute()}", f"max_clusters={ROWS}", f"max_further={FURTHER}"]
+    words += [f"recipe.model.config.{path}={value}" for path, value in changes.items()]
+    found: dict[str, Any] = {}
+    for run in ("first", "second"):
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(out / "programs")}
+        command = [sys.executable, "-c", FOLD, json.dumps([*words, f"output={out / run}"])]
+        said = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        found[run] = json.loads(said.split("RESULT")[1])
+        found[run]["plan"] = next(line for line in said.splitlines() if "buckets" in line)
+        print(f"ours, {run} time: {found[run]}", flush=True)
+    policies = {"protein by protein": [(length, 1) for length in lengths], "padded by ten": padded(sorted(lengths))}
+    for policy, sizes in policies.items():
+        runs = f"sizes, runs = {[size for size, _ in sizes]}, {dict(sizes)}"
+        side = Side(given.peer, THEIRS + runs, [given.original, ROOT], [MODEL, changes, 0, ROWS, FURTHER], EACH)
+        side.close()
+        found[policy] = side.facts | {"compiled": len(sizes)}
+        print(f"original, {policy}: {found[policy]}", flush=True)
+    return found
+
+
+def padded(lengths: list[int]) -> list[tuple[int, int]]:
+    """(residues, proteins) of each program: a new one where a protein is longer than the program before."""
+    sizes: list[tuple[int, int]] = []
+    for length in lengths:
+        if not sizes or length > sizes[-1][0]:
+            sizes.append((length + PADDING, 0))
+        sizes[-1] = (sizes[-1][0], sizes[-1][1] + 1)
+    return sizes
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("network",))
+    parser.add_argument("what", choices=("network", "set"))
     parser.add_argument("--peer", type=Path, required=True)
     parser.add_argument("--original", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmark-alphafold2"))
     parser.add_argument("--residues", type=int, nargs="+", default=[64, 128])
     parser.add_argument("--blocks", type=int, nargs="+", default=[4, 48])
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args(argv)
-    found = {"network": network}[given.what](given)
+    found = {"network": network, "set": folded}[given.what](given)
     print(json.dumps({"benchmark": given.what, **found}))
     return 0
 
