@@ -13,19 +13,14 @@ import numpy as np
 
 from flowaware_core import explain, versions
 from flowaware_core.cluster.mesh import Axis, Mesh
-from flowaware_core.cluster.model import GIB, Cluster, Device
-from flowaware_core.cost import communication
-from flowaware_core.cost.estimate import Estimate, estimate
-from flowaware_core.cost.memory import Usage
-from flowaware_core.cost.profile import profile
+from flowaware_core.cluster.model import Cluster, Device
+from flowaware_core.cost.estimate import estimate
 from flowaware_core.cost.unknown import unknown
-from flowaware_core.execute import spmd
-from flowaware_core.graph.model import Graph
+from flowaware_core.drafting import alternative, drafted, prospects, shortfall
 from flowaware_core.graph.placement import Choices, Placement, place
-from flowaware_core.graph.structure import Structure
 from flowaware_core.identity import differences, identity
 from flowaware_core.outline import outline
-from flowaware_core.plan import Alternative, Plan, Predicted, WhatIf, decode, encode
+from flowaware_core.plan import Plan, decode
 from flowaware_core.program import Program
 from flowaware_core.search.operators import Candidate
 from flowaware_core.search.pins import Pin
@@ -33,7 +28,7 @@ from flowaware_core.search.prepared import Prepared
 from flowaware_core.search.schedule import Trial, scheduled
 from flowaware_core.search.space import fits
 from flowaware_core.search.strategies import MOST_AXES, STRATEGIES, Planner, Result
-from flowaware_core.search.templates import batch_classes
+from flowaware_core.step import Step, step_of
 from flowaware_core.task import Schedule, Task, abstract
 
 # The strategies that "auto" is shown beside; `fa.plan` with another strategy prices any of the others.
@@ -96,7 +91,7 @@ def plan(
     made = dataclasses.replace(made, made_for=identity(first.program, cluster, strategy))
     for note in unknown(program.graph, cluster.device):
         warnings.warn(str(note), stacklevel=2)
-    return dataclasses.replace(made, what_if=_what_if(program, planner, strategy, result)) if what_if else made
+    return dataclasses.replace(made, what_if=prospects(program, planner, strategy, result)) if what_if else made
 
 
 def changes(plan: Plan, task: Task, cluster: Cluster, strategy: str = "auto") -> tuple[str, ...]:
@@ -130,7 +125,7 @@ def _planned(
     names = [name for name in beside if name != "auto"] if strategy == "auto" else []
     result = planner.against(result, names)
     if not result.best.fits:
-        raise DoesNotFit(_shortfall(program, cluster, result.best))
+        raise DoesNotFit(shortfall(program, cluster, result.best))
     others = [planner.plan(name).best for name in names]
     spent = {
         "capture": program.capture_s,
@@ -138,38 +133,8 @@ def _planned(
         "search": middle - begin,
         "baselines": time.perf_counter() - middle,
     }
-    alternatives = tuple(map(_alternative, others))
-    return _plan(program, cluster.name, cluster.device, strategy, result, spent, alternatives), result
-
-
-def _what_if(program: Program, planner: Planner, strategy: str, result: Result) -> tuple[WhatIf, ...]:
-    """The step on a cluster with one more of its outermost members, and with twice the memory where memory binds."""
-    cluster = planner.cluster
-    outer, device = cluster.levels[0], cluster.device
-    levels = (dataclasses.replace(outer, size=outer.size + 1), *cluster.levels[1:])
-    changes = {f"{outer.size + 1} {outer.name}s instead of {outer.size}": dataclasses.replace(cluster, levels=levels)}
-    twice = f"twice the memory, {2 * device.memory_bytes / GIB:.0f} GiB a device"
-    if result.limited:
-        changes[twice] = dataclasses.replace(
-            cluster, device=dataclasses.replace(device, memory_bytes=2 * device.memory_bytes)
-        )
-    found = []
-    for change, other in changes.items():
-        best = planner.on(other, planner.axes).plan(strategy).best
-        found.append(WhatIf(change, best.estimate.step_s if best.fits else None))
-    if not result.limited:
-        found.append(WhatIf(twice, result.best.estimate.step_s))
-    return tuple(found)
-
-
-def _limits(candidate: Candidate) -> dict[str, float]:
-    """Seconds of a step by what they are spent on."""
-    found, mesh = candidate.estimate, candidate.mesh
-    spent = {"compute": found.compute_s}
-    for move in found.trace.communications:
-        name = " x ".join(mesh.names[axis] for axis in sorted(move.axes))
-        spent[name] = spent.get(name, 0.0) + move.times * communication.seconds(move.kind, move.bytes, move.axes, mesh)
-    return dict(sorted(spent.items(), key=lambda item: -item[1]))
+    alternatives = tuple(map(alternative, others))
+    return drafted(program, cluster.name, cluster.device, strategy, result, spent, alternatives), result
 
 
 def describe(what: Plan | Task | Callable[..., Any], args: Sequence[Any] = ()) -> str:
@@ -205,49 +170,7 @@ def resize(original: Plan, task: Task, axes: Mapping[str, int]) -> Plan:
     found = estimate(program.graph, placed, mesh, device)
     candidate = Candidate(original.requested, mesh, choices, found.step_s, found, device.usable_bytes)
     seconds = {"capture": program.capture_s, "analyse": program.analyse_s, "search": 0.0}
-    return _plan(program, original.cluster, device, original.requested, Result(candidate), seconds, ())
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Step:
-    """A task split as planned: call it like the task's function.
-
-    Attributes:
-        mesh: the devices.
-        in_shardings, out_shardings: as the task's arguments and results, a `NamedSharding` per leaf.
-        task: what is run.
-        jitted: the function under `jax.jit`.
-        graph, placement: the captured program and where each of its values lies.
-    """
-
-    mesh: jax.sharding.Mesh
-    in_shardings: tuple[Any, ...]
-    out_shardings: Any
-    task: Task
-    jitted: Any
-    graph: Graph
-    placement: Placement
-
-    def __call__(self, *args: Any) -> Any:
-        """One call on arrays; the memory of carried arguments goes to the results."""
-        leaves = jax.tree.leaves(args)
-        if self.task.carried and len({id(leaf) for leaf in leaves}) < len(leaves):
-            args = _apart(args)
-        return self.jitted(*args)
-
-    def lower(self) -> jax.stages.Lowered:
-        """The program for abstract arguments; makes no array."""
-        return self.jitted.lower(*self.task.args)
-
-    def compile(self, optimise: bool = True) -> jax.stages.Compiled:
-        """Compiles ahead of time, from abstract arguments.
-
-        Args:
-            optimise: False makes machine code in a third of the time that runs slower; collectives and memory are the
-                same, so it is what an audit of a cluster that is not here needs.
-        """
-        platform = self.mesh.devices.flat[0].platform
-        return self.lower().compile(compiler_options=versions.compiler_options(platform, optimise))
+    return drafted(program, original.cluster, device, original.requested, Result(candidate), seconds, ())
 
 
 def apply(
@@ -275,44 +198,7 @@ def apply(
     mesh = _mesh(plan)
     placed = _placed(program, _choices(plan, program), mesh)
     real = versions.mesh(np.array(available[: plan.num_devices]).reshape(mesh.sizes), mesh.names)
-    return _step(program, placed, real)
-
-
-def _step(program: Program, placed: Placement, mesh: jax.sharding.Mesh) -> Step:
-    graph, task = program.graph, program.task
-    run = spmd.replay(graph, placed, mesh)
-
-    def step(*args: Any) -> Any:
-        return jax.tree.unflatten(graph.out_tree, run(*jax.tree.leaves(args)))
-
-    inputs = [spmd.sharding(placed.tensors[tensor], mesh) for tensor in graph.inputs]
-    outputs = [
-        spmd.sharding(placed.tensors[output] if isinstance(output, int) else (), mesh) for output in graph.outputs
-    ]
-    for index, output in graph.carried.items():
-        outputs[output] = inputs[index]
-    in_shardings = jax.tree.unflatten(graph.in_tree, inputs)
-    out_shardings = jax.tree.unflatten(graph.out_tree, outputs)
-    jitted = jax.jit(
-        step, in_shardings=in_shardings, out_shardings=out_shardings, donate_argnums=tuple(sorted(task.carried))
-    )
-    return Step(mesh, in_shardings, out_shardings, task, jitted, graph, placed)
-
-
-def _apart(args: Sequence[Any]) -> Any:
-    """The arguments with a copy of every array that was met before: memory can be given away once only.
-
-    The CPU's runtime of jax 0.10 does not survive an array that is donated twice.
-    """
-    met: set[int] = set()
-
-    def own(leaf: Any) -> Any:
-        if isinstance(leaf, jax.Array) and id(leaf) in met:
-            return leaf.copy()
-        met.add(id(leaf))
-        return leaf
-
-    return jax.tree.map(own, args)
+    return step_of(program, placed, real)
 
 
 def _bare(function: Callable[..., Any], args: Any) -> Task:
@@ -334,130 +220,6 @@ def _bare(function: Callable[..., Any], args: Any) -> Task:
 def _equal_leaves(one: Any, other: Any) -> bool:
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
-
-
-def _plan(
-    program: Program,
-    cluster: str,
-    device: Device,
-    requested: str,
-    result: Result,
-    seconds: Mapping[str, float],
-    alternatives: tuple[Alternative, ...],
-) -> Plan:
-    candidate = result.best
-    mesh, choices, found = candidate.mesh, candidate.choices, candidate.estimate
-    return Plan(
-        task=program.task.name,
-        cluster=cluster,
-        device={**dataclasses.asdict(device), "usable_bytes": device.usable_bytes},
-        requested=requested,
-        strategy=sentence(program, candidate),
-        axes=dict(zip(mesh.names, mesh.sizes, strict=True)),
-        links={
-            axis.name: {"bandwidth_bytes_per_s": axis.bandwidth_bytes_per_s, "latency_s": axis.latency_s}
-            for axis in mesh.axes
-        },
-        choices={
-            "groups": encode(dict(enumerate(choices.groups)), mesh.names),
-            "operators": encode(choices.operators, mesh.names),
-            "views": encode(choices.views, mesh.names),
-        },
-        schedule=program.task.schedule.to_json(),
-        picture=profile(program.graph, place(program.graph, program.structure, choices), mesh, device, found),
-        fingerprint=program.fingerprint,
-        operators=program.graph.num_operators,
-        seconds=dict(seconds),
-        predicted=_predicted(found),
-        gap=result.gap,
-        limits=_limits(candidate),
-        searched={"meshes": result.meshes, "digits": round(result.digits)} if result.digits else {},
-        alternatives=alternatives,
-        notes=tuple(map(str, unknown(program.graph, device))),
-    )
-
-
-def _predicted(found: Estimate) -> Predicted:
-    return Predicted(
-        step_s=found.step_s,
-        compute_s=found.compute_s,
-        communication_s=found.communication_s,
-        flops=found.flops,
-        memory=_memory(found.usage),
-        memory_on_cpu=_memory(found.usage_on_cpu()),
-        collectives=found.collectives,
-    )
-
-
-def _memory(usage: Usage) -> dict[str, int]:
-    return {**dataclasses.asdict(usage), "total": usage.total}
-
-
-def _alternative(candidate: Candidate) -> Alternative:
-    axes = dict(zip(candidate.mesh.names, candidate.mesh.sizes, strict=True))
-    found = candidate.estimate
-    return Alternative(candidate.strategy, axes, found.step_s, found.usage.total, candidate.fits)
-
-
-def sentence(program: Program, candidate: Candidate) -> str:
-    """What is split over what: the examples, the state, and the widths of what lies between."""
-    graph, structure, mesh, choices = program.graph, program.structure, candidate.mesh, candidate.choices
-    placed = place(graph, structure, choices)
-    batch = batch_classes(graph, structure)
-    parts = []
-    examples, widths = _activation_axes(structure, choices, batch, len(mesh.axes))
-    if examples:
-        parts.append("examples over " + _names(mesh, examples))
-    state = [graph.inputs[index] for index in graph.carried]
-    whole = sum(graph.tensors[t].bytes for t in state)
-    for axis in range(len(mesh.axes)):
-        cut = sum(graph.tensors[t].bytes for t in state if any(axis in axes for axes in placed.tensors[t]))
-        if cut:
-            parts.append(f"{100 * cut / whole:.0f} % of the state over {mesh.names[axis]}")
-    if widths:
-        parts.append("other dimensions of activations over " + _names(mesh, widths))
-    return "; ".join(parts) if parts else "everything on every device"
-
-
-def _activation_axes(
-    structure: Structure, choices: Choices, batch: frozenset[int], count: int
-) -> tuple[list[int], list[int]]:
-    """Axes that cut examples in most of the memory of batched tensors, and axes that cut something else in them."""
-    examples, others = [0.0] * count, [0.0] * count
-    total = 0.0
-    for index, group in enumerate(structure.groups):
-        if not any(c in batch for c in structure.classes[index]):
-            continue
-        weight = float(np.prod(group.sizes)) * len(group.members)
-        total += weight
-        for axis, dim in enumerate(choices.groups[index]):
-            if dim >= 0:
-                (examples if structure.classes[index][dim] in batch else others)[axis] += weight
-    return (
-        [axis for axis in range(count) if examples[axis] > 0.5 * total],
-        [axis for axis in range(count) if others[axis] > 0.05 * total],
-    )
-
-
-def _names(mesh: Mesh, axes: Sequence[int]) -> str:
-    return " x ".join(f"{mesh.names[axis]} ({mesh.sizes[axis]})" for axis in axes)
-
-
-def _shortfall(program: Program, cluster: Cluster, best: Candidate) -> str:
-    """How much is missing, and the nearest cluster on which the same strategy fits."""
-    needed, usable = best.estimate.usage.total, cluster.device.usable_bytes
-    text = (
-        f"{program.task.name} does not fit on {cluster.name}: the leanest plan found ({best.strategy}) needs {needed / GIB:.2f} GiB"
-        f" a device and {usable / GIB:.2f} GiB are usable"
-    )
-    outer = cluster.levels[0]
-    for factor in (2, 4, 8):
-        levels = (dataclasses.replace(outer, size=outer.size * factor), *cluster.levels[1:])
-        larger = dataclasses.replace(cluster, levels=levels)
-        if Planner(program.graph, program.structure, larger).plan(best.strategy).best.fits:
-            return f"{text}. It would fit on {outer.size * factor} {outer.name}s instead of {outer.size}"
-    memory = needed / cluster.device.usable_fraction / GIB
-    return f"{text}. It would fit on devices with {memory:.1f} GiB of memory; a smaller batch needs less"
 
 
 def _same_program(plan: Plan, program: Program) -> None:

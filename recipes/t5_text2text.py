@@ -30,8 +30,6 @@ from zoo.training.updates import State, initial
 if TYPE_CHECKING:
     from zoo.config import RecipeConfig
 
-GREEDY = "greedy"
-
 
 class T5Text2TextRecipe(T5Recipe):
     """Fine-tunes a T5; a batch, the loss and the state are those of `T5Recipe`.

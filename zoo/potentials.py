@@ -19,7 +19,6 @@ from zoo.models.deepmd.config import parts
 from zoo.models.deepmd.convert import Model
 
 SUFFIXES = (".dp", ".yaml", ".yml")
-SOURCES = (*SUFFIXES, ".pt")
 FILE = "model.dp"
 """What a training leaves in its run folder."""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from flowaware_core.graph.model import Operator
 from flowaware_core.graph.placement import Assignment
 from flowaware_core.graph.rules import Cut
 from flowaware_core.graph.structure import Group
-
-Allow = Callable[[Assignment], bool]
 
 
 def assignments(lengths: Sequence[int], shardable: Sequence[Cut], sizes: Sequence[int]) -> tuple[Assignment, ...]:

@@ -14,12 +14,12 @@ import numpy as np
 from jax import lax
 
 from flowaware_core import versions
-from flowaware_core.api import Step, _step
 from flowaware_core.cluster.mesh import Axis, Mesh
 from flowaware_core.graph.placement import Choices, Placement, place
 from flowaware_core.program import Program
 from flowaware_core.search.space import group_assignments, operator_assignments
 from flowaware_core.search.terms import viewed
+from flowaware_core.step import Step, step_of
 from flowaware_core.task import Task
 
 Array = jax.Array
@@ -264,4 +264,4 @@ def split(program: Program, choices: Choices, mesh: Mesh) -> tuple[Step, Placeme
     """The program on real devices as chosen."""
     placed = place(program.graph, program.structure, choices)
     devices = np.array(jax.devices()[: mesh.num_devices]).reshape(mesh.sizes)
-    return _step(program, placed, versions.mesh(devices, mesh.names)), placed
+    return step_of(program, placed, versions.mesh(devices, mesh.names)), placed

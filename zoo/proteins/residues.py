@@ -25,8 +25,6 @@ ATOMS = (
 ).split()
 ATOM_INDEX = {name: index for index, name in enumerate(ATOMS)}
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
-THREE_TO_LETTER = dict(zip(THREE, LETTERS, strict=True))
-LETTER_TO_THREE = dict(zip(LETTERS, THREE, strict=True))
 
 # The order of HH-suite, in which raw alignment features are written; rare letters stand for what they most resemble.
 ALIGNMENT_LETTERS = "ACDEFGHIKLMNPQRSTVWYX-"
@@ -34,19 +32,6 @@ ALIGNMENT_INDEX = {letter: index for index, letter in enumerate(ALIGNMENT_LETTER
     "B": 2, "J": 20, "O": 20, "U": 1, "Z": 3,
 }  # fmt: skip
 ALIGNMENT_TO_TYPE = np.array([(LETTERS + "-").index(letter) for letter in ALIGNMENT_LETTERS], np.int32)
-
-# Modified residues that experiments hold in place of an amino acid.
-PARENTS = {
-    "MSE": "MET",
-    "SEP": "SER",
-    "TPO": "THR",
-    "PTR": "TYR",
-    "CSO": "CYS",
-    "HYP": "PRO",
-    "MLY": "LYS",
-    "SEC": "CYS",
-    "PYL": "LYS",
-}
 
 # The atoms along the side chain: chi k turns about the bond between atoms k+1 and k+2 of the path (k from 0).
 CHI_PATHS = {
