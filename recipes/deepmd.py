@@ -15,14 +15,12 @@ import numpy as np
 import optax
 
 from flowaware_core.task import Task
-from zoo.data.deepmd import systems
 from zoo.data.deepmd.bias import refitted
 from zoo.data.deepmd.dataset import DataConfig, FrameDataset, most_atoms, open_dataset
 from zoo.errors import UserError
-from zoo.models.deepmd import convert, deviation, loss, report, series
+from zoo.models.deepmd import convert, loss, prediction, series
 from zoo.models.deepmd.config import potential, unlike
 from zoo.models.deepmd.convert import Model
-from zoo.models.deepmd.evaluate import Evaluator
 from zoo.models.deepmd.lcurve import Lcurve
 from zoo.models.deepmd.loss import LossConfig, RateConfig
 from zoo.models.deepmd.model import Outputs, dtype_of, initial_parameters, initial_statistics, outputs
@@ -256,31 +254,7 @@ class DeepmdRecipe:
         Raises:
             UserError: models or frames are missing or make no sense.
         """
-        if "input" not in words:
-            raise UserError("input= is missing; name folders or files of frames, such as input=water/data_3")
-        most = words.get("most")
-        if most is not None and (not most.isdigit() or int(most) < 1):
-            raise UserError(f"most={most}; it must be a whole number of at least 1")
-        output = Path(words.get("output", "predictions"))
-        files = [Path(name) for name in words.get("model", "").split(",") if name] or [run_dir / "model.dp"]
-        if missing := next((file for file in files if not file.exists()), None):
-            raise UserError(f"{missing} does not exist; train first, or name a .dp, .yaml or .pt file with model=")
-        models = [convert.read(file) for file in files]
-        found = systems.read(words["input"].split(","), models[0].config.type_map)
-        if len(models) > 1:
-            rows = deviation.deviations(deviation.stacked(models), found)
-            deviation.write(output / "model_devi.out", range(len(rows)), rows)
-            return say(f"written {output / 'model_devi.out'}")
-        evaluate = Evaluator(models[0])
-        parts = []
-        for number, system in enumerate(found):
-            parts.append(report.compare(evaluate, system, None if most is None else int(most)))
-            report.write_details(parts[-1], output / f"detail.{number:03d}")
-            say(report.text(parts[-1]))
-        whole = report.together(parts)
-        if len(parts) > 1:
-            say(report.text(whole))
-        say(f"written {report.plot(whole, output / 'parity.png')} and, beside it, detail.*.out")
+        prediction.compared(words, run_dir, say)
 
     def read(self, file: Path) -> dict[str, Any]:
         """The parameters and statistics of a .dp or .yaml model to go on from, its energies per type fitted to these frames.

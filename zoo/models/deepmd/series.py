@@ -83,7 +83,7 @@ def tabulated(
             largest = jnp.maximum(jnp.max(jnp.abs(terms)), jnp.finfo(terms.dtype).tiny)
             last = jnp.max(jnp.abs(terms[-count // 8 :])) / largest
             rest = jnp.maximum(rest, jax.lax.stop_gradient(last).astype(rest.dtype))
-            made[name] = {"series": to_products(count).astype(terms.dtype) @ terms, "low": low, "high": high}
+            made[name] = {"series": (to_products(count) @ terms).astype(low.dtype), "low": low, "high": high}
         described[str(index)] = made
     return {**params, "descriptor": described}, rest
 

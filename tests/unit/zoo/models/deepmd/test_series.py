@@ -125,5 +125,10 @@ def test_series_made_in_a_step_have_the_derivatives_of_the_nets_and_say_when_not
             np.testing.assert_allclose(other, one, rtol=0, atol=1e-10 * max(np.abs(one).max(), 1e-3))
         rest = jax.jit(lambda p: series.tabulated(config, p, statistics, jnp.asarray(0.9), 64)[1])
         assert rest(params) < series.REST["float64"]
+        single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (params, statistics))
+        ready, left = series.tabulated(config, *single, jnp.asarray(0.9, jnp.float32), 64)
+        assert {leaf.dtype for leaf in jax.tree.leaves(ready)} == {np.dtype("float32")} and left < series.REST[
+            "float32"
+        ]
         rough = jax.tree.map(lambda leaf: 30 * leaf, params)
         assert rest(rough) > series.REST["float64"]
