@@ -80,6 +80,7 @@ def test_task_is_abstract_and_agrees_with_batches(family: Any, opened: dict) -> 
     assert recipe.task(global_batch=2).args[1]["source" if family is T5Recipe else "ids"].shape[0] == 2
 
 
+@pytest.mark.slow
 @FAMILIES
 def test_one_batch_is_learned_by_heart(family: Any, opened: dict) -> None:
     recipe = opened[family]
