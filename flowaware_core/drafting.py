@@ -14,7 +14,7 @@ from flowaware_core.cost.estimate import Estimate
 from flowaware_core.cost.memory import Usage
 from flowaware_core.cost.profile import profile
 from flowaware_core.cost.unknown import unknown
-from flowaware_core.graph.placement import Choices, place
+from flowaware_core.graph.placement import Choices, Placement, place
 from flowaware_core.graph.structure import Structure
 from flowaware_core.plan import Alternative, Plan, Predicted, WhatIf, encode
 from flowaware_core.program import Program
@@ -35,12 +35,13 @@ def drafted(
     """The plan that a search has come to, with what it predicts and what it was chosen over."""
     candidate = result.best
     mesh, choices, found = candidate.mesh, candidate.choices, candidate.estimate
+    placed = place(program.graph, program.structure, choices)
     return Plan(
         task=program.task.name,
         cluster=cluster,
         device={**dataclasses.asdict(device), "usable_bytes": device.usable_bytes},
         requested=requested,
-        strategy=sentence(program, candidate),
+        strategy=sentence(program, candidate, placed),
         axes=dict(zip(mesh.names, mesh.sizes, strict=True)),
         links={
             axis.name: {"bandwidth_bytes_per_s": axis.bandwidth_bytes_per_s, "latency_s": axis.latency_s}
@@ -52,7 +53,7 @@ def drafted(
             "views": encode(choices.views, mesh.names),
         },
         schedule=program.task.schedule.to_json(),
-        picture=profile(program.graph, place(program.graph, program.structure, choices), mesh, device, found),
+        picture=profile(program.graph, placed, mesh, device, found),
         fingerprint=program.fingerprint,
         operators=program.graph.num_operators,
         seconds=dict(seconds),
@@ -87,10 +88,9 @@ def alternative(candidate: Candidate) -> Alternative:
     return Alternative(candidate.strategy, axes, found.step_s, found.usage.total, candidate.fits)
 
 
-def sentence(program: Program, candidate: Candidate) -> str:
+def sentence(program: Program, candidate: Candidate, placed: Placement) -> str:
     """What is split over what: the examples, the state, and the widths of what lies between."""
     graph, structure, mesh, choices = program.graph, program.structure, candidate.mesh, candidate.choices
-    placed = place(graph, structure, choices)
     batch = batch_classes(graph, structure)
     parts = []
     examples, widths = _activation_axes(structure, choices, batch, len(mesh.axes))

@@ -244,16 +244,7 @@ class DeepmdRecipe:
         return f"the potential is in {folder / 'model.dp'}"
 
     def predict(self, words: Mapping[str, str], run_dir: Path, say: Callable[[str], None]) -> None:
-        """Holds models against labelled frames: errors, detail files and plots; for several models their deviation.
-
-        Args:
-            words: input, output, model and most of `zoo.predict`.
-            run_dir: where model.dp of a training lies.
-            say: prints a line.
-
-        Raises:
-            UserError: models or frames are missing or make no sense.
-        """
+        """Holds models against labelled frames, as `prediction.compared` says."""
         prediction.compared(words, run_dir, say)
 
     def read(self, file: Path) -> dict[str, Any]:

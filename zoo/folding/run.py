@@ -79,7 +79,7 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
         outcome = one_protein(job, bucket, here, options, output, seed, say)
         with lock:
             outcomes[job.item.name] = outcome
-            write_summary(output / "summary.csv", [outcomes[one.name] for one in items if one.name in outcomes])
+            write_summary(output / "summary.csv", [outcomes[item.name] for item in items if item.name in outcomes])
 
     together([job for job in jobs if job.split is None], models, options.most_waste, one, say)
     for job in jobs:

@@ -6,14 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from omegaconf import OmegaConf
-
 import flowaware_core as fa
-from zoo.clusters import ClusterConfig
-from zoo.paths import conf_dir
-from zoo.runtime.devices import Found, detected
+from zoo.runtime.devices import Found, cluster_file, detected
 from zoo.runtime.processes import Group
-from zoo.typed import typed
 
 PREVIOUS = 2  # position of this argument of a recycle
 
@@ -32,11 +27,9 @@ class Split:
 
     def cluster(self) -> fa.Cluster:
         """The devices as the engine sees them: rates of their kind where a cluster file names it, else assumed ones."""
-        file = conf_dir() / "cluster" / "local.yaml"
-        config = typed(ClusterConfig, OmegaConf.to_container(OmegaConf.load(file)))
         first = self.devices[0]
         found = Found(first.platform, first.device_kind, len(self.devices), self.memory_bytes)
-        cluster = detected(config, found, Group(0, 1))
+        cluster = detected(cluster_file("local"), found, Group(0, 1))
         return dataclasses.replace(cluster, device=dataclasses.replace(cluster.device, usable_fraction=1.0))
 
     def step(self, iterate: Callable[..., Any], *args: Any) -> fa.Step:

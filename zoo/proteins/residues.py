@@ -53,7 +53,6 @@ class Tables:
         atom14_to_37: [21, 14] slot of atom37, 0 where there is no atom.
         atom37_to_14: [21, 37] slot of atom14, 0 where there is no atom.
         atom14_mask, atom37_mask: [21, 14], [21, 37] 1 where the residue has the atom.
-        atom14_names: [21][14] name or "".
         atom14_group: [21, 14] rigid group that carries the atom.
         atom14_position: [21, 14, 3] place in the frame of that group, angstrom.
         group_frame: [21, 8, 4, 4] group to its parent: the backbone, or for chi2-chi4 the chi before it, at angle 0.
@@ -65,7 +64,6 @@ class Tables:
     atom37_to_14: np.ndarray
     atom14_mask: np.ndarray
     atom37_mask: np.ndarray
-    atom14_names: tuple[tuple[str, ...], ...]
     atom14_group: np.ndarray
     atom14_position: np.ndarray
     group_frame: np.ndarray
@@ -93,7 +91,6 @@ def tables() -> Tables:
         atom37_to_14=to_14,
         atom14_mask=np.array([[float(bool(name)) for name in row] for row in names], np.float32),
         atom37_mask=mask_37,
-        atom14_names=names,
         atom14_group=group,
         atom14_position=position,
         group_frame=np.stack([group_frames(atoms.get(three), three) for three in THREE]).astype(np.float32),

@@ -19,7 +19,7 @@ from typing import Any
 from zoo.proteins.search import SearchFailed
 
 FIRST = 101  # the server wants its queries numbered from here
-TRIES, WAIT_S, TIMEOUT_S, LONGEST_S = 5, 5.0, 30.0, 4 * 3600.0
+TRIES, PAUSE_S, WAIT_S, TIMEOUT_S, LONGEST_S = 5, 1.0, 5.0, 30.0, 4 * 3600.0
 ALONE, PAIRED = ("msa", "env"), ("pair", "pairgreedy")  # (what is asked for, mode): also metagenomes; each species once
 WANTED = {"msa": ("uniref.a3m", "bfd.mgnify30.metaeuk30.smag30.a3m"), "pair": ("pair.a3m",)}
 
@@ -143,5 +143,5 @@ def asked(url: str, body: bytes | None = None) -> bytes:
         except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
             if not left or isinstance(error, ValueError):
                 raise SearchFailed(f"{url}: {getattr(error, 'reason', error)}") from None
-        time.sleep(min(1.0, WAIT_S / TRIES))
+        time.sleep(PAUSE_S)
     raise AssertionError("the last try returns or raises")

@@ -191,10 +191,15 @@ def detected(config: ClusterConfig, found: Found, group: Group) -> Cluster:
 def known_device(kind: str) -> Device | None:
     """The device of the first cluster file whose kind is part of the name that JAX gives, if there is one."""
     for name in choices("cluster"):
-        config = typed(ClusterConfig, OmegaConf.to_container(OmegaConf.load(conf_dir() / "cluster" / f"{name}.yaml")))
+        config = cluster_file(name)
         if config.kind != "detected" and (device := build(config).device).kind.lower() in kind.lower():
             return device
     return None
+
+
+def cluster_file(name: str) -> ClusterConfig:
+    """What conf/cluster/NAME.yaml says."""
+    return typed(ClusterConfig, OmegaConf.to_container(OmegaConf.load(conf_dir() / "cluster" / f"{name}.yaml")))
 
 
 def host_memory() -> int:

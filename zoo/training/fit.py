@@ -35,7 +35,7 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
         UserError: the loss is not finite, or the disk is full.
     """
     config, folder, start = job.config, job.folder, job.origin.step
-    state_shardings, batch_shardings = program.step.in_shardings
+    _, batch_shardings = program.step.in_shardings
     examples = rows_of(program.task)
     rows = rows_of_process(batch_shardings, program.task.args[1])
     initial = begin(job, program)
