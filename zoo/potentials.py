@@ -15,8 +15,8 @@ from zoo.data.deepmd import frames, systems
 from zoo.data.deepmd.bias import refitted
 from zoo.errors import UserError
 from zoo.models.deepmd import convert, series
-from zoo.models.deepmd.config import parts
 from zoo.models.deepmd.convert import Model
+from zoo.models.deepmd.descriptors import parts
 
 SUFFIXES = (".dp", ".yaml", ".yml")
 FILE = "model.dp"

@@ -11,7 +11,7 @@ import pytest
 
 import flowaware_core as fa
 from recipes.deepmd import DeepmdRecipe
-from zoo.config import RecipeConfig, Rehearsal
+from zoo.config import RecipeConfig, Rehearsal, compose
 from zoo.models.deepmd.model import Outputs
 
 DESCRIPTOR = {"type": "se_e2_a", "rcut": 3.0, "sel": "auto", "neuron": [4, 8], "axis_neuron": 4, "type_one_side": True}
@@ -56,7 +56,36 @@ def test_training_is_that_of_plain_jax(strategy: str, frames: int, nested: fa.Cl
 @pytest.mark.slow
 @pytest.mark.parametrize("frames", [8, 1])
 def test_energies_and_forces_are_those_of_plain_jax(frames: int, flat: fa.Cluster, x64: None) -> None:
-    ours = potential(frames)
+    task, args = inference(potential(frames), frames)
+    step = fa.apply(fa.plan(task, flat), task)
+    found = step.compile(optimise=False)(*jax.device_put(args, step.in_shardings))
+    assert distance(found, jax.jit(task.step)(*args)) <= 1e-10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_water_at_its_size_is_that_of_plain_jax_and_costs_what_was_predicted(
+    flat: fa.Cluster, x64: None, reference_data: Path
+) -> None:
+    """A frame of 192 atoms with the nets of dp_water, split over eight devices."""
+    composed = compose(["recipe=dp_water", "cluster=local", f"data_dir={reference_data / 'deepmd'}"])
+    water = DeepmdRecipe(composed.recipe, composed.data_dir)
+    task, args = inference(water, 1)
+    plan = fa.plan(task, flat)
+    step = fa.apply(plan, task)
+    compiled = step.compile()
+    found = compiled(*jax.device_put(args, step.in_shardings))
+    assert distance(found, jax.jit(task.step)(*args)) <= 1e-10
+    assert fa.audit(compiled, plan).ok
+    training = water.task()
+    plan = fa.plan(training, flat)
+    audit = fa.audit(fa.apply(plan, training).compile(), plan)
+    print(audit.describe())
+    assert audit.ok and any(sides["compiled"]["bytes"] for sides in audit.collectives.values())
+
+
+def inference(ours: DeepmdRecipe, frames: int) -> tuple[fa.Task, tuple[Any, ...]]:
+    """Energy, force and virial of `frames` frames as a task, and what to call it with."""
     state = jax.device_get(jax.jit(ours.initial_state)(jax.random.key(0)))
     batch = next(ours.batches("train", 0, 0, frames))
 
@@ -64,9 +93,5 @@ def test_energies_and_forces_are_those_of_plain_jax(frames: int, flat: fa.Cluste
         return ours._outputs(params, statistics, batch)
 
     args = (state["params"], state["statistics"], batch)
-    task = fa.Task(
-        outputs, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), args), mode="inference"
-    )
-    step = fa.apply(fa.plan(task, flat), task)
-    found = step.compile(optimise=False)(*jax.device_put(args, step.in_shardings))
-    assert distance(found, jax.jit(outputs)(*args)) <= 1e-10
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), args)
+    return fa.Task(outputs, shapes, mode="inference"), args

@@ -42,6 +42,21 @@ class Pairs:
             return (0,) * self.counts.shape[1]
         return tuple(int(count) for count in self.counts.max(axis=0))
 
+    def within(self, distance: float) -> np.ndarray:
+        """Neighbours of each type of each atom within a smaller distance, [N, T]."""
+        near = self.distance < distance
+        if near.all():
+            return self.counts
+        atoms, types = self.counts.shape
+        group = self.first[near].astype(np.int64) * types + self.kinds[near]
+        return np.bincount(group, minlength=atoms * types).reshape(atoms, types)
+
+    @property
+    def kinds(self) -> np.ndarray:
+        """The type of each pair's second atom, from the order of the pairs, [P]."""
+        number, types = self.counts.shape
+        return np.repeat(np.tile(np.arange(types), number), self.counts.reshape(-1))
+
 
 @dataclasses.dataclass(frozen=True)
 class Table:
@@ -150,7 +165,7 @@ def table(found: Pairs, slots: tuple[int, ...], limits: tuple[int, ...] | int | 
     """
     starts = np.cumsum((0, *slots))
     kept, rank = np.ones(len(found.first), bool), found.rank
-    kinds = _kinds(found)
+    kinds = found.kinds
     if isinstance(limits, int):
         order = np.lexsort((found.distance, found.first))
         totals = found.counts.sum(axis=1)
@@ -169,9 +184,3 @@ def table(found: Pairs, slots: tuple[int, ...], limits: tuple[int, ...] | int | 
     neighbour[found.first[kept], column] = found.second[kept]
     image[found.first[kept], column] = found.image[kept]
     return Table(neighbour, image)
-
-
-def _kinds(found: Pairs) -> np.ndarray:
-    """The type of each pair's second atom, from the order of the pairs."""
-    number, types = found.counts.shape
-    return np.repeat(np.tile(np.arange(types), number), found.counts.reshape(-1))

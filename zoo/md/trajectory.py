@@ -16,9 +16,9 @@ from zoo.md import motion as moving
 from zoo.md import neighbours
 from zoo.md.cells import Periodic
 from zoo.md.motion import Motion, State, volume
-from zoo.models.deepmd.config import Potential
+from zoo.models.deepmd.config import Potential, vacancies_matter
 from zoo.models.deepmd.convert import Model
-from zoo.models.deepmd.evaluate import SPARE, arrays, too_many
+from zoo.models.deepmd.evaluate import SPARE, arrays, shortages
 from zoo.models.deepmd.layout import Layout
 from zoo.models.deepmd.model import displacements, outputs, sorted_by_type
 
@@ -36,6 +36,7 @@ class System:
         mass: [N, 1] in u.
         periodic: along which cell vectors space repeats.
         skin: how much further than the cutoff neighbours are looked for, in A.
+        vacant: as in `Layout`.
     """
 
     model: Model
@@ -44,6 +45,7 @@ class System:
     mass: np.ndarray
     periodic: Periodic
     skin: float = 1.0
+    vacant: int | None = None
 
 
 class Trajectory:
@@ -120,24 +122,18 @@ class Trajectory:
         types = np.repeat(np.arange(len(system.counts)), system.counts)
         found = neighbours.pairs(coord, cell, system.periodic, types, config.num_types, config.rcut + system.skin)
         most = found.most()
-        if too_many(config, most):
-            refuse_truncation(config, found)
+        refuse_truncation(config, found)
         self._slots = tuple(max(a, -(-b // SPARE) * SPARE) for a, b in zip(self._slots, most, strict=True))
         self.rebuilds += 1
         table = neighbours.table(found, self._slots)
-        return Layout(system.counts, self._slots), (table.neighbour, table.image)
+        return Layout(system.counts, self._slots, system.vacant), (table.neighbour, table.image)
 
 
 def refuse_truncation(config: Potential, found: neighbours.Pairs) -> None:
-    """Beyond the cutoff nothing counts, so only neighbours within it may not be more than `sel`."""
-    near = found.distance < config.rcut
-    atoms, types = found.counts.shape
-    kinds = np.repeat(np.tile(np.arange(types), atoms), found.counts.reshape(-1))
-    group = found.first[near].astype(np.int64) * types + kinds[near]
-    most = np.bincount(group, minlength=atoms * types).reshape(atoms, types).max(axis=0)
-    if too_many(config, tuple(int(count) for count in most)):
+    """While atoms move, the nearest are not always the same; so `sel` must leave room for all within the cutoff."""
+    for given, most in shortages(config, [found]):
         raise ValueError(
-            f"atoms have up to {most.tolist()} neighbours within the cutoff, more than the model's sel; "
+            f"atoms have up to {most} neighbours within the cutoff, more than the model's sel={given}; "
             "the structure is denser than what the model was made for"
         )
 
@@ -220,4 +216,5 @@ def refuse_explosion(state: State) -> None:
 def sorted_system(model: Model, types: np.ndarray, mass: np.ndarray, periodic: Periodic, skin: float) -> System:
     """Atoms sorted by type; `types` and `mass` are [N] in the caller's order."""
     order, counts = sorted_by_type(types, model.config.num_types)
-    return System(model, order, counts, np.asarray(mass, np.float64)[order, None], periodic, skin)
+    vacant = int(types[0]) if vacancies_matter(model.config) else None
+    return System(model, order, counts, np.asarray(mass, np.float64)[order, None], periodic, skin, vacant)

@@ -146,8 +146,8 @@ def open_dataset(config: DataConfig, model: Potential, data_dir: Path, rehearsal
         test = systems.read(config.test, model.type_map, data_dir) if config.test else train
     found = [frames.find(part, model.num_types, model.rcut) for part in (train, test)]
     ready = settled(model, found[0])
-    frames.warn_of_truncation(found[0], limits(ready), config.strict)
-    return FrameDataset(ready, frames.layout(found), found[0], found[1], announcement, made_up)
+    frames.warn_of_truncation(found[0], ready, config.strict)
+    return FrameDataset(ready, frames.layout(found, ready), found[0], found[1], announcement, made_up)
 
 
 def most_atoms(parts: Sequence[Frames]) -> int:

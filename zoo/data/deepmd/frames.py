@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,8 @@ from zoo.data.deepmd.system import LABELS, System
 from zoo.errors import UserError
 from zoo.md import neighbours
 from zoo.md.neighbours import Pairs
+from zoo.models.deepmd.config import Potential, vacancies_matter
+from zoo.models.deepmd.evaluate import shortages
 from zoo.models.deepmd.layout import Layout
 
 
@@ -91,11 +92,30 @@ def counts(system: System, num_types: int) -> np.ndarray:
     return (system.types[:, :, None] == np.arange(num_types)).sum(axis=1)
 
 
-def layout(frames: Sequence[Frames]) -> Layout:
-    """The smallest layout in which all these frames fit."""
+def layout(frames: Sequence[Frames], config: Potential) -> Layout:
+    """The smallest layout in which all these frames fit.
+
+    Raises:
+        UserError: the model depends on the type of a frame's first atom, and frames differ in that.
+    """
     atoms = np.max([part.counts.max(axis=0) for part in frames], axis=0)
     slots = np.max([part.most for part in frames], axis=0)
-    return Layout(tuple(int(count) for count in atoms), tuple(int(count) for count in slots))
+    vacant = first_type(frames) if vacancies_matter(config) else None
+    return Layout(tuple(int(count) for count in atoms), tuple(int(count) for count in slots), vacant)
+
+
+def first_type(frames: Sequence[Frames]) -> int:
+    """The type of every frame's first atom."""
+    found = {}
+    for system in (system for part in frames for system in part.systems):
+        for frame, types in enumerate(system.types):
+            found.setdefault(int(types[types >= 0][0]), system.where(frame))
+    if len(found) > 1:
+        raise UserError(
+            f"{' and '.join(found.values())} begin with atoms of different types, on which a se_atten model depends whose "
+            "mean is not 0; set set_davg_zero=true, or take type se_atten_v2"
+        )
+    return next(iter(found))
 
 
 def laid_out(
@@ -140,25 +160,14 @@ def places(types: np.ndarray, layout: Layout) -> np.ndarray:
     return found
 
 
-def warn_of_truncation(frames: Frames, limits: tuple[int, ...] | int | None, strict: bool) -> None:
+def warn_of_truncation(frames: Frames, config: Potential, strict: bool) -> None:
     """Says where a given `sel` is smaller than the neighbours there are: the nearest then count, as in deepmd-kit.
 
     Raises:
         UserError: the same, where `strict`.
     """
-    if limits is None:
-        return
-    shown: Any
-    given: Any
-    if isinstance(limits, int):
-        shown, given = frames.most_together, limits
-        short = shown > limits
-    else:
-        shown, given = list(frames.most), list(limits)
-        short = any(a > b for a, b in zip(shown, given))
-    if not short:
-        return
-    sentence = f"sel={given} is less than the {shown} neighbours that atoms of the data have"
-    if strict:
-        raise UserError(f"{sentence}; set sel to {shown}, to auto, or leave recipe.data.strict=true out")
-    warnings.warn(f"{sentence}; only the nearest count. Set sel to {shown} or to auto to count all", stacklevel=2)
+    for given, most in shortages(config, frames.pairs):
+        sentence = f"sel={given} is less than the {most} neighbours that atoms of the data have"
+        if strict:
+            raise UserError(f"{sentence}; set sel to {most}, to auto, or leave recipe.data.strict=true out")
+        warnings.warn(f"{sentence}; only the nearest count. Set sel to {most} or to auto to count all", stacklevel=2)

@@ -14,7 +14,8 @@ import numpy as np
 
 from zoo.data.deepmd.frames import Frames
 from zoo.models.deepmd import short_range
-from zoo.models.deepmd.config import Hybrid, Potential, SeAtten, SeR, auto_factor, parts
+from zoo.models.deepmd.config import Potential
+from zoo.models.deepmd.descriptors import Hybrid, SeAtten, SeR, auto_factor, parts
 
 LEAST_DEVIATION = 1e-2
 """Rows are never divided by less."""
@@ -38,25 +39,10 @@ def _settled(part: Any, frames: Frames) -> Any:
         return part
     factor = auto_factor(part.sel)
     assert factor is not None, part.sel
-    near = most_within(frames, part.rcut)
+    near = np.concatenate([pairs.within(part.rcut) for pairs in frames.pairs])
     if isinstance(part, SeAtten):
         return dataclasses.replace(part, sel=_rounded(int(near.sum(axis=1).max(initial=0)), factor))
     return dataclasses.replace(part, sel=tuple(_rounded(int(most), factor) for most in near.max(axis=0)))
-
-
-def most_within(frames: Frames, rcut: float) -> np.ndarray:
-    """Neighbours of each type within `rcut` of each atom, at most over the frames: [A, T]."""
-    found = []
-    for pairs in frames.pairs:
-        near = pairs.distance < rcut
-        if near.all():
-            found.append(pairs.counts)
-            continue
-        atoms, types = pairs.counts.shape
-        kinds = np.repeat(np.tile(np.arange(types), atoms), pairs.counts.reshape(-1))
-        group = pairs.first.astype(np.int64) * types + kinds
-        found.append(np.bincount(group[near], minlength=atoms * types).reshape(atoms, types))
-    return np.concatenate(found)
 
 
 def _rounded(most: int, factor: float) -> int:

@@ -62,7 +62,7 @@ def deviations(ensemble: Model, systems: Sequence[System]) -> np.ndarray:
     """
     config = ensemble.config
     frames = find_frames(systems, config.num_types, config.rcut)
-    layout = layout_of([frames])
+    layout = layout_of([frames], config)
     rows = []
     for number in range(len(frames)):
         row = laid_out(frames, number, layout, limits(config), np.dtype(config.fitting_net.precision))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,9 +18,11 @@ from flowaware_core import versions
 from zoo.errors import UserError
 from zoo.md import neighbours
 from zoo.md.cells import EVERYWHERE, NOWHERE, Periodic
+from zoo.md.neighbours import Pairs
 from zoo.models.deepmd import series
-from zoo.models.deepmd.config import Potential, SeAtten, parts
+from zoo.models.deepmd.config import Potential, vacancies_matter
 from zoo.models.deepmd.convert import Model
+from zoo.models.deepmd.descriptors import SeAtten, parts
 from zoo.models.deepmd.layout import Layout
 from zoo.models.deepmd.model import Outputs, displacements, outputs, sorted_by_type
 
@@ -28,19 +31,28 @@ SPARE = 4
 
 
 def limits(config: Potential) -> tuple[int, ...] | int | None:
-    """The most neighbours that the model looks at: per type, or of all types together; None where parts differ."""
+    """The most neighbours that go into a table: per type, or of all types together.
+
+    None: all of them; each part of a hybrid then looks at the nearest (`zoo.models.deepmd.model.describe`).
+    """
     found = [part.sel for part in parts(config.descriptor)]
     if len(found) > 1:
         return None
     return found[0] if isinstance(parts(config.descriptor)[0], SeAtten) else tuple(found[0])
 
 
-def too_many(config: Potential, most: tuple[int, ...]) -> bool:
-    """Whether some atom may have more neighbours than the model looks at."""
-    limit = limits(config)
-    if limit is None:
-        return False
-    return sum(most) > limit if isinstance(limit, int) else any(a > b for a, b in zip(most, limit, strict=True))
+def shortages(config: Potential, found: Sequence[Pairs]) -> list[tuple[Any, Any]]:
+    """For each part of the descriptor whose `sel` is less than the neighbours there are, what it is and what they are."""
+    short: list[tuple[Any, Any]] = []
+    for part in parts(config.descriptor):
+        counts = [pairs.within(part.rcut) for pairs in found]
+        if isinstance(part.sel, int):
+            together = max(int(count.sum(axis=1).max(initial=0)) for count in counts)
+            short += [(part.sel, together)] if together > part.sel else []
+            continue
+        most = np.max([count.max(axis=0, initial=0) for count in counts], axis=0).tolist()
+        short += [(list(part.sel), most)] if any(a > b for a, b in zip(most, part.sel, strict=True)) else []
+    return short
 
 
 def arrays(model: Model) -> tuple[Any, Any]:
@@ -87,22 +99,26 @@ class Evaluator:
         order = here[order]
         coord, types = np.asarray(coord_N3, np.float64)[order], np.asarray(types_N)[order]
         found = neighbours.pairs(coord, cell_33, periodic, types, config.num_types, config.rcut)
-        layout = self._layout(counts, found.most())
+        self._warn(found)
+        vacant = int(np.asarray(types_N)[here[0]]) if vacancies_matter(config) else None
+        layout = self._layout(counts, found.most(), vacant)
         table = neighbours.table(found, layout.slots, limits(config))
         cell = np.zeros((3, 3)) if cell_33 is None else np.asarray(cell_33, np.float64)
         with versions.enable_x64():
             result = jax.device_get(compiled(config, layout)(*self._arrays, coord, cell, table.neighbour, table.image))
         return _unsorted(result, order, len(types_N))
 
-    def _layout(self, counts: tuple[int, ...], most: tuple[int, ...]) -> Layout:
-        config = self.model.config
-        if too_many(config, most) and not self._warned:
+    def _warn(self, found: Pairs) -> None:
+        if not self._warned and (short := shortages(self.model.config, [found])):
             self._warned = True
-            warnings.warn(f"atoms have up to {list(most)} neighbours, more than sel; the nearest count", stacklevel=3)
+            given, most = short[0]
+            warnings.warn(f"atoms have up to {most} neighbours, more than sel={given}; the nearest count", stacklevel=3)
+
+    def _layout(self, counts: tuple[int, ...], most: tuple[int, ...], vacant: int | None) -> Layout:
         before = self._slots.get(counts, (0,) * len(counts))
         slots = tuple(max(a, -(-b // SPARE) * SPARE) for a, b in zip(before, most, strict=True))
         self._slots[counts] = slots
-        return Layout(counts, slots)
+        return Layout(counts, slots, vacant)
 
 
 @functools.lru_cache(maxsize=64)

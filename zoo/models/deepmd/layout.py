@@ -20,10 +20,13 @@ class Layout:
     Attributes:
         counts: atoms of each type.
         slots: neighbours of each type that an atom can have in the arrays; how many it has in the sums is `sel`.
+        vacant: the type that slots without a neighbour count as, in models where that matters
+            (`zoo.models.deepmd.config.vacancies_matter`); None: a type without embedding.
     """
 
     counts: tuple[int, ...]
     slots: tuple[int, ...]
+    vacant: int | None = None
 
     @property
     def num_atoms(self) -> int:

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from zoo.models.deepmd import fitting, se_atten, se_e2_a, se_e2_r, short_range
-from zoo.models.deepmd.config import Descriptor, Potential, parts
+from zoo.models.deepmd.config import Potential
+from zoo.models.deepmd.descriptors import Descriptor, Hybrid, parts
 from zoo.models.deepmd.environment import lengths, near, placed
 from zoo.models.deepmd.layout import Layout, excluded
 
@@ -103,11 +104,30 @@ def describe(
     """The descriptor [N, D] of every atom."""
     if config.pair_exclude_types:
         present_NS = present_NS & ~excluded(config.pair_exclude_types, layout)
-    found = []
+    found, hybrid = [], isinstance(config.descriptor, Hybrid)
     for index, part in enumerate(parts(config.descriptor)):
         one = (params["descriptor"][str(index)], statistics["descriptor"][str(index)])
-        found.append(MODULES[part.type].descriptor(part, *one, layout, displacement_NS3, present_NS))
+        seen_NS = nearest_of(part, layout, displacement_NS3, present_NS) if hybrid else present_NS
+        found.append(MODULES[part.type].descriptor(part, *one, layout, displacement_NS3, seen_NS))
     return found[0] if len(found) == 1 else jnp.concatenate(found, axis=-1)
+
+
+def nearest_of(part: Any, layout: Layout, displacement_NS3: jax.Array, present_NS: jax.Array) -> jax.Array:
+    """Which slots [N, S] one part of a hybrid looks at: the nearest `sel`, where there are more.
+
+    A descriptor on its own needs none of this: its neighbours are counted when they are put into slots.
+    """
+    square_NS = jnp.where(present_NS, jnp.sum(displacement_NS3**2, axis=-1), jnp.inf)
+
+    def nearest(section: slice, most: int) -> jax.Array:
+        if section.stop - section.start <= most:
+            return present_NS[:, section]
+        ranks = jnp.argsort(jnp.argsort(square_NS[:, section], axis=1), axis=1)
+        return present_NS[:, section] & (ranks < most)
+
+    if isinstance(part.sel, int):
+        return nearest(slice(0, layout.num_slots), part.sel)
+    return jnp.concatenate([nearest(*one) for one in zip(layout.slot_sections, part.sel, strict=True)], axis=1)
 
 
 def atom_energies(

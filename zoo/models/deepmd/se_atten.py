@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from zoo.models.deepmd.config import SeAtten
+from zoo.models.deepmd import series
+from zoo.models.deepmd.descriptors import SeAtten
 from zoo.models.deepmd.environment import near, normalised, switch
 from zoo.models.deepmd.layout import Layout, excluded
 from zoo.models.deepmd.networks import Draw, embedding_parameters, layer_parameters, network
@@ -74,12 +75,16 @@ def descriptor(
     assert isinstance(config.sel, int)
     weight_Z = np.concatenate([np.ones(layout.num_slots), [config.sel - layout.num_slots]]).astype(rows_NSA.dtype)
     tebd_TE = network(params["types"], jnp.eye(count, dtype=rows_NSA.dtype), "linear")
-    embedded_NZM = embedded(config, params, layout, tebd_TE, rows_NZA[..., :1], switch_NZ, near_NZ)
-    direction_NZ3 = unit(rows_NZA[..., 1:])
-    for index in range(config.attn_layer):
-        layer = params["attention"][str(index)]
-        embedded_NZM = attention(config, layer, embedded_NZM, direction_NZ3, switch_NZ, near_NZ, weight_Z)
-    moments_NAM = jnp.einsum("nza,nzm->nam", rows_NZA * weight_Z[:, None], embedded_NZM) / config.sel
+    if series.is_series(params["embedding"]):
+        moments_NAM = moments(config, params, layout, tebd_TE, rows_NZA, switch_NZ, near_NZ, weight_Z)
+    else:
+        embedded_NZM = embedded(config, params, layout, tebd_TE, rows_NZA[..., :1], switch_NZ, near_NZ)
+        direction_NZ3 = unit(rows_NZA[..., 1:])
+        for index in range(config.attn_layer):
+            layer = params["attention"][str(index)]
+            embedded_NZM = attention(config, layer, embedded_NZM, direction_NZ3, switch_NZ, near_NZ, weight_Z)
+        moments_NAM = jnp.einsum("nza,nzm->nam", rows_NZA * weight_Z[:, None], embedded_NZM)
+    moments_NAM = moments_NAM / config.sel
     product_NMK = jnp.einsum("nam,nak->nmk", moments_NAM, moments_NAM[..., : config.axis_neuron])
     found = product_NMK.reshape(product_NMK.shape[0], -1)
     return jnp.concatenate([found, tebd_TE[types]], axis=-1) if config.concat_output_tebd else found
@@ -94,27 +99,71 @@ def embedded(
     switch_NZ: jax.Array,
     near_NZ: jax.Array,
 ) -> jax.Array:
-    """The embedding [N, Z, M] of distances and types; a slot without a neighbour has the embedding 0 for a type."""
+    """The embedding [N, Z, M] of distances and types.
+
+    A slot without a neighbour has the layout's vacant type, or the embedding 0 for a type.
+    """
     act = config.activation_function
     types, count = layout.types, len(layout.counts)
-    kinds_Z = np.append(layout.slot_types, count)
+    vacant = count if layout.vacant is None else layout.vacant
+    kinds_Z = np.append(layout.slot_types, vacant)
     padded_UE = jnp.pad(tebd_TE, ((0, 1), (0, 0)))
     if config.tebd_input_mode == "strip":
-        sides = [padded_UE[None, :, :].repeat(count, axis=0)]
-        if not config.type_one_side:
-            sides.append(tebd_TE[:, None, :].repeat(count + 1, axis=1))
-        factor_TUM = network(params["strip"], jnp.concatenate(sides, axis=-1), act)
+        factor_TUM = factors(config, params, tebd_TE)
         factor_NZM = factor_TUM[types][:, kinds_Z]
-        empty_N1M = factor_TUM[types][:, -1:]
+        empty_N1M = factor_TUM[types][:, vacant, None]
         factor_NZM = jnp.where(near_NZ[..., None], factor_NZM, empty_N1M)
         if config.smooth_type_embedding:
             factor_NZM = factor_NZM * switch_NZ[..., None]
         radial_NZM = network(params["embedding"], radial_NZ1, act)
         return radial_NZM * factor_NZM + radial_NZM
-    inputs = [radial_NZ1, jnp.where(near_NZ[..., None], padded_UE[kinds_Z][None], 0.0)]
+    inputs = [radial_NZ1, jnp.where(near_NZ[..., None], padded_UE[kinds_Z][None], padded_UE[vacant])]
     if not config.type_one_side:
         inputs.append(jnp.broadcast_to(tebd_TE[types][:, None], (*near_NZ.shape, config.tebd_dim)))
     return network(params["embedding"], jnp.concatenate(inputs, axis=-1), act)
+
+
+def factors(config: SeAtten, params: Any, tebd_TE: jax.Array) -> jax.Array:
+    """What embeddings are multiplied by, per type of the centre and of the neighbour, in strip mode: [T, T + 1, M].
+
+    The last neighbour type is none.
+    """
+    count = tebd_TE.shape[0]
+    padded_UE = jnp.pad(tebd_TE, ((0, 1), (0, 0)))
+    sides = [padded_UE[None, :, :].repeat(count, axis=0)]
+    if not config.type_one_side:
+        sides.append(tebd_TE[:, None, :].repeat(count + 1, axis=1))
+    return network(params["strip"], jnp.concatenate(sides, axis=-1), config.activation_function)
+
+
+def moments(
+    config: SeAtten,
+    params: Any,
+    layout: Layout,
+    tebd_TE: jax.Array,
+    rows_NZA: jax.Array,
+    switch_NZ: jax.Array,
+    near_NZ: jax.Array,
+    weight_Z: np.ndarray,
+) -> jax.Array:
+    """Sum over the slots of row times embedding [N, 4, M], with the embedding net as a series.
+
+    Slots of one type have one factor, so they are summed before it is applied.
+    """
+    count = len(layout.counts)
+    factor_NUM = factors(config, params, tebd_TE)[layout.types]
+    gate_NZ = switch_NZ if config.smooth_type_embedding else near_NZ.astype(rows_NZA.dtype)
+    weighted_NZA = rows_NZA * weight_Z[:, None]
+    net, argument_NZ = params["embedding"], rows_NZA[..., 0]
+    found_NAM = series.moments(net, weighted_NZA, argument_NZ)
+    for kind, section in enumerate(layout.slot_sections):
+        gated_NSA = weighted_NZA[:, section] * gate_NZ[:, section, None]
+        found_NAM += series.moments(net, gated_NSA, argument_NZ[:, section]) * factor_NUM[:, kind, None]
+    if not config.smooth_type_embedding:
+        vacant = count if layout.vacant is None else layout.vacant
+        empty_NZA = weighted_NZA * ~near_NZ[..., None]
+        found_NAM += series.moments(net, empty_NZA, argument_NZ) * factor_NUM[:, vacant, None]
+    return found_NAM
 
 
 def attention(

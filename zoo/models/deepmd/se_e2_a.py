@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo.models.deepmd import series
-from zoo.models.deepmd.config import SeA
+from zoo.models.deepmd.descriptors import SeA
 from zoo.models.deepmd.environment import normalised
 from zoo.models.deepmd.layout import Layout
 from zoo.models.deepmd.networks import Draw, embedding_parameters, network

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo.models.deepmd import series
-from zoo.models.deepmd.config import SeR
+from zoo.models.deepmd.descriptors import SeR
 from zoo.models.deepmd.environment import normalised
 from zoo.models.deepmd.layout import Layout
 from zoo.models.deepmd.networks import Draw, embedding_parameters, network

@@ -1,6 +1,7 @@
 """Embedding nets as series: the same numbers, many times faster.
 
-The net of se_e2_a and se_e2_r sees one number per neighbour, so its outputs are functions of one variable, and smooth ones.
+The net of se_e2_a and se_e2_r sees one number per neighbour, so its outputs are functions of one variable, and smooth ones;
+so does that of se_atten where types come in as factors and no attention follows.
 Written as Chebyshev series, sum_k T_k(x) c_km, the net runs over the nodes of the series in place of all neighbours, and
 the sum over neighbours runs over their few T_k alone; the wide outputs are made of those sums, once per atom.
 As T_(i J + j) = 2 T_(i J) T_j - T_(i J - j), products of two short rows of polynomials span all T_k: the sums are matrix products.
@@ -22,7 +23,8 @@ import numpy as np
 
 from flowaware_core import versions
 from zoo.errors import UserError
-from zoo.models.deepmd.config import Potential, SeA, SeR, parts
+from zoo.models.deepmd.config import Potential
+from zoo.models.deepmd.descriptors import SeA, SeR, parts
 from zoo.models.deepmd.networks import network
 
 TOLERANCE = 1e-11
@@ -49,14 +51,19 @@ def is_series(layers: Any) -> bool:
     return "series" in layers
 
 
-def has_one_input(part: Any) -> bool:
-    """Whether the embedding nets of a descriptor see one number per neighbour."""
-    return isinstance(part, SeA | SeR)
+def nets_of(part: Any, params: Any) -> tuple[str, ...]:
+    """The nets of a descriptor, by name, that see one number per neighbour and of which only the sum is asked for."""
+    if isinstance(part, SeA | SeR):
+        return tuple(params)
+    return ("embedding",) if part.tebd_input_mode == "strip" and not part.attn_layer else ()
 
 
 def can_be_tabulated(config: Potential) -> bool:
     """Whether a training gains by series: all nets of at least one part are smooth functions of one number."""
-    return any(has_one_input(part) and part.activation_function in SMOOTH for part in parts(config.descriptor))
+    return any(
+        part.activation_function in SMOOTH and (isinstance(part, SeA | SeR) or nets_of(part, ()))
+        for part in parts(config.descriptor)
+    )
 
 
 def tabulated(
@@ -72,11 +79,11 @@ def tabulated(
     """
     described, rest = dict(params["descriptor"]), jnp.zeros(())
     for index, part in enumerate(parts(config.descriptor)):
-        if not has_one_input(part) or part.activation_function not in SMOOTH:
-            continue
+        names = nets_of(part, described[str(index)]) if part.activation_function in SMOOTH else ()
         span = spans(part, statistics["descriptor"][str(index)], nearest_a)
-        made = {}
-        for name, net in described[str(index)].items():
+        made = dict(described[str(index)])
+        for name in names:
+            net = made[name]
             low, high = span(centre(name))
             x = 0.5 * (low + high) + 0.5 * (high - low) * nodes(count)
             terms = to_terms(count) @ network(net, x[:, None].astype(low.dtype), part.activation_function)
@@ -89,7 +96,7 @@ def tabulated(
 
 
 def compressed(config: Potential, params: Any, statistics: Any, nearest_a: float) -> Any:
-    """The parameters with the embedding nets of every se_e2_a and se_e2_r as series.
+    """The parameters with series in place of all embedding nets that `nets_of` names.
 
     Args:
         nearest_a: the smallest distance in the training frames, in angstrom; the series hold down to CLOSER times that, and
@@ -100,15 +107,19 @@ def compressed(config: Potential, params: Any, statistics: Any, nearest_a: float
     """
     described = dict(params["descriptor"])
     for index, part in enumerate(parts(config.descriptor)):
-        if has_one_input(part):
-            span = spans(part, statistics["descriptor"][str(index)], CLOSER * nearest_a)
-            described[str(index)] = {
-                name: net if is_series(net) else fitted(part, net, *map(float, span(centre(name))))
-                for name, net in described[str(index)].items()
-            }
+        nets, span = described[str(index)], spans(part, statistics["descriptor"][str(index)], CLOSER * nearest_a)
+        made = {
+            name: fitted(part, nets[name], *map(float, span(centre(name))))
+            for name in nets_of(part, nets)
+            if not is_series(nets[name])
+        }
+        described[str(index)] = {**nets, **made} if made else nets
     if all(described[name] is net for name, net in params["descriptor"].items()):
         kinds = ", ".join(part.type for part in parts(config.descriptor))
-        raise UserError(f"a descriptor {kinds} cannot be compressed; se_e2_a and se_e2_r can")
+        raise UserError(
+            f"a descriptor {kinds} cannot be compressed; se_e2_a and se_e2_r can, and se_atten with tebd_input_mode=strip "
+            "and attn_layer=0"
+        )
     return {**params, "descriptor": described}
 
 
@@ -118,7 +129,7 @@ def centre(name: str) -> int | None:
     return int(first) if dash else None
 
 
-def spans(part: SeA | SeR, statistics: Any, nearest_a: Any) -> Any:
+def spans(part: Any, statistics: Any, nearest_a: Any) -> Any:
     """The least and the largest number that a net sees, as a function of its centre type (None: of all)."""
     xp = jnp if isinstance(nearest_a, jax.Array) else np
     mean, deviation = statistics["davg"][:, 0], statistics["dstd"][:, 0]
@@ -131,7 +142,7 @@ def spans(part: SeA | SeR, statistics: Any, nearest_a: Any) -> Any:
     return span
 
 
-def fitted(part: SeA | SeR, net: Any, low: float, high: float) -> Series:
+def fitted(part: Any, net: Any, low: float, high: float) -> Series:
     """A net as a series as short as TOLERANCE allows: {"series": [K, M], "line": [2, M], "low": (), "high": ()}."""
     count = 2 * MOST_TERMS
     x = 0.5 * (low + high) + 0.5 * (high - low) * nodes(count)

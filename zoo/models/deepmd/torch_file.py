@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from zoo.errors import UserError
-from zoo.models.deepmd.config import Potential, SeAtten, parts, potential
+from zoo.models.deepmd.config import Potential, potential
+from zoo.models.deepmd.descriptors import SeAtten, parts
 from zoo.models.deepmd.networks import Network
 from zoo.models.deepmd.se_e2_a import net_names
 

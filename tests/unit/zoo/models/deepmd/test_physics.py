@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -27,7 +28,10 @@ TYPES = np.asarray([0, 1, 1, 0, 1])
 
 
 def evaluator(kind: str, descriptor: dict[str, Any] | None = None) -> Evaluator:
-    section = {"type_map": ["A", "B"], "descriptor": {"rcut": 3.5, "rcut_smth": 1.0, **(descriptor or KINDS[kind])}}
+    described = descriptor or KINDS[kind]
+    if described["type"] != "hybrid":
+        described = {"rcut": 3.5, "rcut_smth": 1.0, **described}
+    section = {"type_map": ["A", "B"], "descriptor": described}
     config = potential({**section, "fitting_net": {"neuron": [5, 5]}}, "model")
     with versions.enable_x64():
         params = jax.jit(lambda: initial_parameters(config, jax.random.key(1)))()
@@ -118,6 +122,28 @@ def test_a_pair_leaves_smoothly(potential_of: Evaluator) -> None:
     near = pair(3.5 - 1e-4)
     assert abs(near.energy - apart.energy) < 1e-8 and np.abs(near.force).max() < 1e-5
     assert np.isfinite(pair(3.5).force).all() and abs(pair(3.5).energy - apart.energy) < 1e-12
+    dilute = potential_of(np.full((1, 3), 50.0), np.asarray([1]), 100 * np.eye(3))
+    assert abs(dilute.energy - alone.energy) < 1e-12 and not dilute.force.any() and not dilute.virial.any()
+
+
+def test_no_setting_of_the_process_changes(potential_of: Evaluator, coord: np.ndarray) -> None:
+    before = dict(jax.config.values), jnp.ones(1).dtype, jax.random.normal(jax.random.key(0))
+    assert np.asarray(potential_of(coord, TYPES, CELL).energy).dtype == np.float64
+    after = dict(jax.config.values), jnp.ones(1).dtype, jax.random.normal(jax.random.key(0))
+    assert before == after and after[1] == np.float32
+
+
+@pytest.mark.parametrize("kind", ["se_e2_a", pytest.param("se_atten_v2", marks=pytest.mark.slow)])
+def test_a_part_of_a_hybrid_looks_at_the_nearest_as_it_does_alone(kind: str, coord: np.ndarray) -> None:
+    narrow = {**KINDS[kind], "sel": 7 if kind == "se_atten_v2" else [3, 4]}
+    with pytest.warns(UserWarning, match="neighbours, more than sel="):
+        alone = evaluator(kind, narrow)(coord, TYPES, CELL)
+    with pytest.warns(UserWarning, match="neighbours, more than sel="):
+        part = evaluator(kind, {"type": "hybrid", "list": [{"rcut": 3.5, "rcut_smth": 1.0, **narrow}]})(
+            coord, TYPES, CELL
+        )
+    assert abs(alone.energy - part.energy) < 1e-12
+    np.testing.assert_allclose(part.force, alone.force, atol=1e-12)
 
 
 def test_atoms_that_are_not_there_change_nothing(coord: np.ndarray) -> None:

@@ -14,8 +14,9 @@ import pytest
 from flowaware_core import versions
 from zoo.errors import UserError
 from zoo.models.deepmd import se_e2_a, series
-from zoo.models.deepmd.config import SeA, potential
+from zoo.models.deepmd.config import potential
 from zoo.models.deepmd.convert import Model
+from zoo.models.deepmd.descriptors import SeA
 from zoo.models.deepmd.evaluate import Evaluator
 from zoo.models.deepmd.layout import Layout
 from zoo.models.deepmd.model import initial_parameters, initial_statistics
@@ -42,10 +43,18 @@ def model(descriptor: dict) -> Model:
 ANGULAR = {"type": "se_e2_a", "axis_neuron": 3, "type_one_side": True}
 RADIAL = {"type": "se_e2_r"}
 PAIRS = {"type": "se_e2_a", "axis_neuron": 3, "exclude_types": [[1, 1]]}
+TYPED = {"type": "se_atten_v2", "sel": 24, "axis_neuron": 3, "attn_layer": 0, "exclude_types": [[1, 1]]}
+ROUGH = {
+    **TYPED,
+    "type": "se_atten",
+    "tebd_input_mode": "strip",
+    "smooth_type_embedding": False,
+    "set_davg_zero": False,
+}
 
 
 @pytest.mark.parametrize(
-    "descriptor", [ANGULAR, *(pytest.param(one, marks=pytest.mark.slow) for one in (RADIAL, PAIRS))]
+    "descriptor", [ANGULAR, *(pytest.param(one, marks=pytest.mark.slow) for one in (RADIAL, PAIRS, TYPED, ROUGH))]
 )
 def test_energies_and_forces_stay_the_same(descriptor: dict) -> None:
     original = model(descriptor)
