@@ -109,7 +109,7 @@ def prepared(options: Options, cell: bool) -> Any:
         if not getattr(options, name):
             raise UserError(f"{name}=FILE is missing")
     model = convert.read(Path(options.model))
-    atoms = read_atoms(Path(options.structure), model)
+    atoms = read_atoms(options.structure, model)
     if not all(atoms.pbc):
         raise UserError(f"{options.structure}: the cell must be periodic everywhere")
     atoms.calc = DeepPotential(model)

@@ -1,7 +1,7 @@
 """`python -m zoo.simulate model=FILE structure=FILE steps=N`: molecular dynamics, or relaxation, with a trained potential.
 
 model=FILE          a .dp or .yaml model; or recipe=NAME, whose run_dir holds model.dp
-structure=FILE      atoms, in any format that ASE reads
+structure=FILE      atoms, in any format that ASE reads, or the folder of a system in deepmd-kit's layout; the last frame
 steps=N             time steps; a simulation that was stopped goes on to N
 ensemble=nve        nve, nvt (Langevin), nose_hoover, npt (Langevin and a rescaled cell), relax (minimum of the energy)
 timestep_fs=0.5  temperature_k=300  pressure_bar=1  thermostat_fs=100  barostat_fs=1000
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     if not options.structure:
         raise UserError("structure= is missing; name a file with atoms, such as structure=water.xyz")
     model = convert.read(file)
-    atoms = read_atoms(Path(options.structure), model)
+    atoms = read_atoms(options.structure, model)
     if options.ensemble == "npt" and not all(atoms.pbc):
         raise UserError(f"{options.structure}: ensemble=npt needs a cell that is periodic everywhere; take nvt")
     with StopSignals() as stop:
@@ -117,12 +117,12 @@ def trained(words: list[str]) -> Path:
     return compose(whole).run_dir / "model.dp"
 
 
-def read_atoms(file: Path, model: convert.Model) -> Any:
-    """The last frame of a file as `ase.Atoms`, checked against the model."""
-    from zoo.data.deepmd.extxyz import frames
+def read_atoms(file: str, model: convert.Model) -> Any:
+    """The last frame of a file or a system as `ase.Atoms`, checked against the model."""
+    from zoo.data.deepmd.systems import structure
     from zoo.md.calculator import numbers_of
 
-    atoms = frames(file)[-1]
+    atoms = structure(file, model.config.type_map)
     try:
         numbers_of(model, atoms.get_chemical_symbols())
         if any(atoms.pbc):

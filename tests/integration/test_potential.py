@@ -124,6 +124,20 @@ def test_the_model_is_tested_and_moves(command: Any, straight: Path, data_dir: P
         ends.append(np.loadtxt(output / "thermo.log"))
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-9, atol=1e-9)
     assert (tmp_path / "split/plan.txt").exists()
+    for steps in (3, 6):  # stopped half-way, it goes on to the same end
+        words = [
+            model,
+            f"structure={frame}",
+            f"steps={steps}",
+            "every=3",
+            f"output={tmp_path / 'halves'}",
+            "temperature_k=100",
+        ]
+        result = command(simulate.main, *words, bare=True)
+        assert result.code == 0, result.err
+    assert "goes on after step 3" in result.out
+    for name in ("thermo.log", "trajectory.xyz", "final.xyz"):
+        assert (tmp_path / "halves" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

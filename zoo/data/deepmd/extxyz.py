@@ -47,6 +47,16 @@ def frames(file: Path) -> list[Any]:
         raise UserError(f"{file}: ASE cannot read it ({type(error).__name__}: {error})") from None
 
 
+def atoms(system: System, frame: int, type_map: Sequence[str]) -> Any:
+    """A frame as `ase.Atoms`, without the atoms that are not there."""
+    from ase import Atoms
+
+    here = system.types[frame] >= 0
+    symbols = [type_map[kind] for kind in system.types[frame][here]]
+    cell = None if system.cell is None else system.cell[frame]
+    return Atoms(symbols, system.coord[frame][here], cell=cell, pbc=system.periodic)
+
+
 def _system(file: Path, members: list[tuple[int, Any]], periodic: Any, type_map: Sequence[str]) -> System:
     number, atoms = members[0]
     types = np.asarray([type_map.index(symbol) for symbol in atoms.get_chemical_symbols()], np.int32)

@@ -106,7 +106,7 @@ def layout(frames: Sequence[Frames], config: Potential) -> Layout:
 
 def first_type(frames: Sequence[Frames]) -> int:
     """The type of every frame's first atom."""
-    found = {}
+    found: dict[int, str] = {}
     for system in (system for part in frames for system in part.systems):
         for frame, types in enumerate(system.types):
             found.setdefault(int(types[types >= 0][0]), system.where(frame))

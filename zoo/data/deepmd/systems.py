@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from zoo.data.deepmd import converted, extxyz, npy
 from zoo.data.deepmd.system import System
@@ -43,6 +44,18 @@ def read(places: Sequence[str], type_map: Sequence[str], base: Path = Path()) ->
     if not any(len(system) for system in found):
         raise UserError(f"no frames in {', '.join(places) or 'no system at all'}")
     return found
+
+
+def structure(place: str, type_map: Sequence[str]) -> Any:
+    """The last frame at a place as `ase.Atoms`: a file that ASE reads as it is there, or a system of deepmd-kit's.
+
+    Raises:
+        UserError: as `read`.
+    """
+    path = Path(place.partition("#")[0])
+    if not path.is_dir() and path.suffix not in HDF5:
+        return extxyz.frames(path)[-1]
+    return extxyz.atoms(read([place], type_map)[-1], -1, type_map)
 
 
 def elements(places: Sequence[str], base: Path = Path()) -> list[str]:

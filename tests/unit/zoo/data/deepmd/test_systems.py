@@ -102,6 +102,19 @@ def test_a_folder_of_systems_and_hdf5(tmp_path: Path) -> None:
         systems.read(["all.hdf5#/two"], ["O", "H"], tmp_path)
 
 
+def test_the_last_frame_as_a_structure(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a")
+    (system,) = systems.read([str(folder)], ["H", "O"])
+    atoms = systems.structure(str(folder), ["H", "O"])
+    assert atoms.get_chemical_symbols() == [["H", "O"][kind] for kind in system.types[-1]] and atoms.pbc.all()
+    np.testing.assert_array_equal(atoms.positions, system.coord[-1])
+    np.testing.assert_array_equal(np.asarray(atoms.cell), system.cell[-1])
+    (tmp_path / "two.xyz").write_text("1\n\nH 0 0 0\n1\n\nO 0 0 1\n")
+    assert systems.structure(str(tmp_path / "two.xyz"), ["O"]).get_chemical_symbols() == ["O"]
+    with pytest.raises(UserError, match="none.xyz does not exist"):
+        systems.structure(str(tmp_path / "none.xyz"), ["O"])
+
+
 def test_extended_xyz(tmp_path: Path) -> None:
     text = (
         '2\nLattice="4 0 0 0 4 0 0 0 4" Properties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 '
