@@ -20,7 +20,7 @@ import platform
 import shutil
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,10 @@ class Checkpoints:
     Args:
         directory: the folder that holds one folder per step; made by the first save.
         keep: how many of the newest steps stay once a newer one is complete; None keeps all.
-        best: a figure of a step's meta; the step where it is highest stays as well.
+        best: a figure of a step's meta, None where it has none; the first step where it is highest stays as well.
     """
 
-    def __init__(self, directory: Path, keep: int | None = 3, best: Callable[[dict], float] | None = None):
+    def __init__(self, directory: Path, keep: int | None = 3, best: Callable[[dict], float | None] | None = None):
         assert keep is None or keep >= 1, f"keep={keep} would delete the step that was just saved"
         self.directory = Path(directory)
         self._keep, self._best = keep, best
@@ -201,8 +201,7 @@ class Checkpoints:
         past = [other for other in self.steps() if other <= step]
         kept = set(past if self._keep is None else past[-self._keep :])
         if self._best is not None:
-            figures = {other: self._best(self.meta(other)) for other in past}
-            kept.add(max(past, key=lambda other: (figures[other], other)))
+            kept |= _first_of_the_best({other: self._best(self.meta(other)) for other in past})
         return [other for other in past if other not in kept]
 
     def _settle(self) -> None:
@@ -254,11 +253,16 @@ def locate(path: Path, option: str = "") -> tuple[Checkpoints, int]:
 def _best(run: Path, option: str) -> tuple[Checkpoints, int]:
     """The checkpoint of a run with the highest score of those that were evaluated."""
     checkpoints, _ = locate(run, option)
-    scores = {step: checkpoints.meta(step).get("score") for step in checkpoints.steps()}
-    judged = {step: score for step, score in scores.items() if score is not None}
-    if not judged:
+    best = _first_of_the_best({step: checkpoints.meta(step).get("score") for step in checkpoints.steps()})
+    if not best:
         raise UserError(f"no checkpoint of {run} was evaluated, so none is the best; name the folder of one step")
-    return checkpoints, max(judged, key=lambda step: (judged[step], step))
+    return checkpoints, best.pop()
+
+
+def _first_of_the_best(scores: Mapping[int, float | None]) -> set[int]:
+    """The step with the highest score, as a set; empty where none has one. Of equally good ones the first: no later one was better."""
+    judged = {step: score for step, score in scores.items() if score is not None}
+    return {max(judged, key=lambda step: (judged[step], -step))} if judged else set()
 
 
 def versions() -> dict[str, str]:

@@ -76,6 +76,6 @@ class Judge:
         return found
 
 
-def score(meta: Mapping[str, Any]) -> float:
-    """Of a checkpoint, for choosing the best one; lower than any where it was not evaluated."""
-    return meta.get("score", float("-inf"))
+def score(meta: Mapping[str, Any]) -> float | None:
+    """Of a checkpoint, for choosing the best one; None where it was not evaluated."""
+    return meta.get("score")

@@ -259,6 +259,9 @@ def test_retention_keeps_the_newest_and_the_best(tmp_path):
     assert saved(tmp_path / "b", 1, 2, 3, 4, keep=None).steps() == [1, 2, 3, 4]
     best = saved(tmp_path / "c", 1, 2, 3, 4, keep=1, best=lambda meta: -abs(meta["step"] - 2))
     assert best.steps() == [2, 4]
+    # Of equally good steps the first: a run that no longer improves keeps the one that it names as its best.
+    level = saved(tmp_path / "d", 1, 2, 3, 4, keep=1, best=lambda meta: None if meta["step"] == 1 else 0.5)
+    assert level.steps() == [2, 4]
     # Going back to step 2 and saving 3 never deletes the step just written, whatever lies ahead of it.
     assert saved(tmp_path / "c", 3, keep=1).steps() == [3, 4]
 
