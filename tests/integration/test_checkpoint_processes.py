@@ -14,6 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from zoo.training.checkpoints import Checkpoints
 
@@ -146,6 +147,38 @@ def test_a_checkpoint_of_the_other_version_lane_restores_here(tmp_path):
 def test_ours_restores_in_the_other_version_lane(tmp_path):
     ours, _ = child(OTHER_SAVE, tmp_path).communicate(timeout=180)
     assert "restored what " + ours.split("\n")[-2] in other_lane(OTHER_RESTORE, tmp_path)
+
+
+FEWER_DEVICES = """
+import sys, jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from zoo.training.checkpoints import Checkpoints
+assert len(jax.devices()) == 2
+checkpoints = Checkpoints(sys.argv[1])
+assert "over card=4" in checkpoints.describe(1), checkpoints.describe(1)
+for count in (1, 2):
+    place = NamedSharding(Mesh(np.array(jax.devices()[:count]), ("half",)), P("half"))
+    found, _ = checkpoints.restore(1, {"w": jax.ShapeDtypeStruct((64, 8), "float32", sharding=place)})
+    assert found["w"].sharding == place
+    np.testing.assert_array_equal(found["w"], np.arange(512.0).reshape(64, 8))
+found, _ = checkpoints.restore(1, {"w": jax.ShapeDtypeStruct((64, 8), "float32")})
+assert set(found["w"].devices()) == {jax.devices()[0]}
+print("restored")
+"""
+
+
+def test_what_was_saved_on_devices_that_are_not_here_restores_and_is_shown(tmp_path):
+    """From the last four of eight devices to a process that has two: none of those named in the checkpoint exists there."""
+    place = NamedSharding(Mesh(np.array(jax.devices()[4:8]), ("card",)), PartitionSpec("card"))
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"w": jax.device_put(np.arange(512, dtype=np.float32).reshape(64, 8), place)}, {})
+    checkpoints.wait()
+    # Nor does it say of what kind they were, so that accelerators need not be there either.
+    texts = [file.read_text(errors="ignore") for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [text for text in texts if jax.devices()[0].platform in text.lower()]
+    process = child(FEWER_DEVICES, tmp_path, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    output, _ = process.communicate(timeout=180)
+    assert process.returncode == 0 and "restored" in output, output
 
 
 def pair(code: str, directory: Path) -> list[subprocess.Popen]:

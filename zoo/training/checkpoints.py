@@ -260,7 +260,7 @@ def _best(run: Path, option: str) -> tuple[Checkpoints, int]:
 
 
 def _first_of_the_best(scores: Mapping[int, float | None]) -> set[int]:
-    """The step with the highest score, as a set; empty where none has one. Of equally good ones the first: no later one was better."""
+    """The step with the highest score, the first of equally good ones, as a set; empty where none has a score."""
     judged = {step: score for step, score in scores.items() if score is not None}
     return {max(judged, key=lambda step: (judged[step], -step))} if judged else set()
 
