@@ -1,6 +1,6 @@
 """Text from a T5, token by token, with the keys and values of earlier tokens kept: greedy, sampling and beam search.
 
-Shape suffixes: B examples, K beams, S source tokens, T new tokens, V vocabulary.
+Shape suffixes: B examples, K beams, S source tokens, T new tokens, V vocabulary, N heads, H size of a head.
 
 The beam search is the one most people know from Hugging Face: `beams` hypotheses, twice as many candidates, finished ones ranked by
 their log-probability over length ** length_penalty, and an end as soon as no running one is better at its present length.
@@ -20,7 +20,7 @@ from zoo.models.t5.config import T5Config
 from zoo.models.t5.model import T5, Layer
 
 Caches = list[tuple[jax.Array, jax.Array]]
-Step = Callable[[jax.Array, Caches, jax.Array], tuple[jax.Array, Caches]]
+Step = Callable[[jax.Array, Caches, jax.Array, jax.Array], tuple[jax.Array, Caches]]
 
 NEVER = -1e9
 """The score of what may not be chosen; finite, so that sums and comparisons stay numbers."""
@@ -71,45 +71,58 @@ def generate(
         key: for sampling.
     """
     encoded: Any = T5(config).apply({"params": params}, source_BS, mask_BS, method="encode")
+    step, caches = decoder(config, how, params, encoded, mask_BS)
     if how.beams == 1:
-        step, caches = decoder(config, params, encoded, mask_BS, how.max_tokens)
         return _one_by_one(config, how, step, caches, len(source_BS), key)
-    encoded, mask_BS = (jnp.repeat(value, how.beams, axis=0) for value in (encoded, mask_BS))
-    step, caches = decoder(config, params, encoded, mask_BS, how.max_tokens)
     return _beam_search(config, how, step, caches, len(source_BS))
 
 
 def decoder(
-    config: T5Config, params: Any, encoded_BSD: jax.Array, mask_BS: jax.Array, length: int
+    config: T5Config, how: Generation, params: Any, encoded_BSD: jax.Array, mask_BS: jax.Array
 ) -> tuple[Step, Caches]:
-    """A function (tokens [B], caches, their position) -> (logits of the next [B, V], caches), and empty caches."""
+    """A function (tokens, caches, their position, lineage) -> (logits of the next, caches), and empty caches.
+
+    All beams of a source are its queries, side by side; its keys and values stand there once. So do those of the new tokens, which
+    stay where they were written ([B, T * K, N, H], position by position) when the search goes on from other beams: a beam then
+    reads the tokens that it comes from.
+
+    Returns:
+        step: takes the tokens [B, K], the caches, the position of the tokens, and for each beam the number of the beam that its
+            token at each position was written by [B, K, T]; returns logits [B, K, V] and caches.
+        caches: keys and values of each layer.
+    """
     layers = layers_of(params["decoder"]["stack"]["layers"], config.decoder_layers)
     layer, model = Layer(config, decodes=True, parent=None), T5(config)
     source = [layer.apply({"params": own}, encoded_BSD, method="source") for own in layers]
     cross_mask = mask_BS[:, None, None, :] > 0
+    length, beams = how.max_tokens, how.beams
     bias: Any = model.apply({"params": params}, method=lambda model: model.decoder.bias(length))
-    shape = (len(encoded_BSD), length, config.num_heads, config.head_size)
+    shape = (len(encoded_BSD), length * beams, config.num_heads, config.head_size)
     empty = [(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype)) for _ in layers]
 
-    def step(tokens_B: jax.Array, caches: Caches, at: jax.Array) -> tuple[jax.Array, Caches]:
-        x = model.apply({"params": params}, tokens_B[:, None], method=lambda model, ids: model.embedding(ids))
-        mask = (jnp.arange(length) <= at)[None, None, None]
-        row = jax.lax.dynamic_slice_in_dim(bias, at, 1, axis=2)
+    def step(tokens_BK: jax.Array, caches: Caches, at: jax.Array, lineage_BKT: jax.Array) -> tuple[jax.Array, Caches]:
+        x = model.apply({"params": params}, tokens_BK, method=lambda model, ids: model.embedding(ids))
+        known = (jnp.arange(length) <= at)[:, None] & (lineage_BKT[..., None] == jnp.arange(beams))
+        mask = known.reshape(len(lineage_BKT), 1, beams, -1)
+        row = jnp.repeat(jax.lax.dynamic_slice_in_dim(bias, at, 1, axis=2), beams, axis=3)
         after: Caches = []
         for own, cache, read in zip(layers, caches, source, strict=True):
-            found: Any = layer.apply({"params": own}, x, cache, at, mask, row, read, cross_mask, method="step")
+            found: Any = layer.apply({"params": own}, x, cache, at * beams, mask, row, read, cross_mask, method="step")
             x, kept = found
             after.append(kept)
         logits: Any = model.apply({"params": params}, x, method=lambda model, x: model.logits(model.decoder.norm(x)))
-        return logits[:, 0], after
+        return logits, after
 
     return step, empty
 
 
 def _one_by_one(config: T5Config, how: Generation, step: Step, caches: Caches, count: int, key: jax.Array) -> jax.Array:
+    only = jnp.zeros((count, 1, how.max_tokens), jnp.int32)
+
     def advance(carry: Any) -> Any:
         at, last_B, found_BT, ended_B, caches = carry
-        logits_BV, caches = step(last_B, caches, at)
+        logits_B1V, caches = step(last_B[:, None], caches, at, only)
+        logits_BV = logits_B1V[:, 0]
         if how.sample:
             next_B = jax.random.categorical(jax.random.fold_in(key, at), _narrowed(logits_BV, how))
         else:
@@ -150,6 +163,7 @@ class _Beams(NamedTuple):
     is_done_BK: jax.Array
     improves_B: jax.Array
     all_end: jax.Array
+    lineage_BKT: jax.Array
     caches: Caches
 
 
@@ -167,6 +181,7 @@ def _beam_search(config: T5Config, how: Generation, step: Step, caches: Caches, 
         is_done_BK=nothing,
         improves_B=jnp.ones(count, bool),
         all_end=jnp.asarray(False),
+        lineage_BKT=jnp.zeros((count, how.beams, how.max_tokens), jnp.int32),
         caches=caches,
     )
     unfinished = lambda beams: (beams.at < how.max_tokens) & jnp.any(beams.improves_B) & ~beams.all_end
@@ -178,9 +193,10 @@ def _advanced(config: T5Config, how: Generation, step: Step, beams: _Beams) -> _
     count, width, _ = beams.running_BKT.shape
     at = beams.at
     before = jnp.take(beams.running_BKT, jnp.maximum(at - 1, 0), axis=2)
-    last = jnp.where(at == 0, config.pad_id, before).reshape(-1)
-    logits, caches = step(last, beams.caches, at)
-    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32)).reshape(count, width, -1)
+    last = jnp.where(at == 0, config.pad_id, before)
+    lineage = beams.lineage_BKT.at[:, :, at].set(jnp.arange(width))
+    logits, caches = step(last, beams.caches, at, lineage)
+    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
     size = log_probs.shape[-1]
     total = (log_probs + beams.running_score_BK[..., None]).reshape(count, -1)
     score, place = jax.lax.top_k(total, 2 * width)
@@ -189,8 +205,7 @@ def _advanced(config: T5Config, how: Generation, step: Step, beams: _Beams) -> _
     ends = (token == config.end_id) | (at + 1 == how.max_tokens)
 
     going, order = jax.lax.top_k(score + ends * NEVER, width)
-    beam_order = jnp.take_along_axis(parent, order, axis=1) + width * jnp.arange(count)[:, None]
-    caches = jax.tree.map(lambda leaf: leaf[beam_order.reshape(-1)], caches)
+    lineage = _chosen(lineage, jnp.take_along_axis(parent, order, axis=1))
 
     ended = ends & (jnp.arange(2 * width) < width)
     length = (at + 1).astype(jnp.float32)
@@ -202,7 +217,7 @@ def _advanced(config: T5Config, how: Generation, step: Step, beams: _Beams) -> _
     best = going[:, :1] / length**how.length_penalty
     improves = beams.improves_B & jnp.any(best > worst, axis=1)
     running = _chosen(texts, order)
-    return _Beams(at + 1, running, going, done, done_score, is_done, improves, jnp.all(ends), caches)
+    return _Beams(at + 1, running, going, done, done_score, is_done, improves, jnp.all(ends), lineage, caches)
 
 
 def _chosen(texts_BKT: jax.Array, numbers_BK: jax.Array) -> jax.Array:

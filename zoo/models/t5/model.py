@@ -126,25 +126,26 @@ class Layer(nn.Module):
 
     def step(
         self,
-        x_B1D: jax.Array,
+        x_BKD: jax.Array,
         cache: tuple[jax.Array, jax.Array],
         at: jax.Array,
         mask: jax.Array,
         bias: jax.Array,
         *rest: Any,
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """The decoder's layer for the token at position `at`; `cache` holds keys and values [B, T, N, H] of those before.
+        """The decoder's layer for tokens of one position, one of each beam; `cache` holds keys and values [B, T, N, H] so far.
 
         Args:
+            at: where the new keys and values go in the cache.
             rest: keys and values of the encoded source, and their mask.
         """
-        y_B1D = self.attention_norm(x_B1D)
-        new = self.attention.keys_and_values(y_B1D)
+        y_BKD = self.attention_norm(x_BKD)
+        new = self.attention.keys_and_values(y_BKD)
         keys, values = (
             jax.lax.dynamic_update_slice_in_dim(old, one, at, axis=1) for old, one in zip(cache, new, strict=True)
         )
         cache = (keys, values)
-        return self._rest(x_B1D + self.attention(y_B1D, cache, mask, bias), *rest), cache
+        return self._rest(x_BKD + self.attention(y_BKD, cache, mask, bias), *rest), cache
 
     def _rest(self, x_BTD: jax.Array, source: Any, cross_mask: jax.Array | None) -> jax.Array:
         if self.decodes:

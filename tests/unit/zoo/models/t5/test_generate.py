@@ -34,7 +34,12 @@ def found(params: Any, **options: Any) -> np.ndarray:
 def log_probs(params: Any, texts: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Log-probabilities [n, T, V] of the tokens of `texts` [n, T] for the sources in `rows` [n]."""
     inputs = np.pad(texts, ((0, 0), (1, 0)))[:, :-1]
-    return np.asarray(jax.nn.log_softmax(T5(TINY).apply({"params": params}, SOURCE[rows], MASK[rows], inputs)))
+    return np.asarray(jax.nn.log_softmax(logits(params, SOURCE[rows], MASK[rows], inputs)))
+
+
+@jax.jit
+def logits(params: Any, *arguments: np.ndarray) -> Any:
+    return T5(TINY).apply({"params": params}, *arguments)
 
 
 def test_greedy_equals_the_model_run_anew_for_every_token(params: Any) -> None:
@@ -54,6 +59,26 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_text(params: Any) -> None:
         values = log_probs(params, np.asarray(every, np.int32), np.full(len(every), row))
         scores = [v[0, a] if a == 1 else v[0, a] + v[1, b] for (a, b), v in zip(every, values, strict=True)]
         np.testing.assert_array_equal(texts[row], every[int(np.argmax(scores))])
+
+
+def test_beams_are_those_of_a_search_that_runs_the_model_anew(params: Any) -> None:
+    endless, beams, length = dataclasses.replace(TINY, end_id=7), 3, 6
+    how = Generation(max_tokens=length, beams=beams)
+    texts = jax.jit(lambda params: generate(endless, how, params, SOURCE, MASK, jax.random.key(0)))(params)
+    for row in range(3):
+        running = {(): 0.0}
+        for _ in range(length):
+            filled = np.zeros((beams, length), np.int32)
+            for number, text in enumerate(running):
+                filled[number, : len(text)] = text
+            values = log_probs(params, filled, np.full(beams, row))
+            every = {
+                (*text, token): score + float(value[len(text), token])
+                for (text, score), value in zip(running.items(), values)  # at first there is one alone
+                for token in range(7)
+            }
+            running = {text: every[text] for text in sorted(every, key=lambda text: -every[text])[:beams]}
+        np.testing.assert_array_equal(texts[row], max(running, key=lambda text: running[text]))
 
 
 def test_sampling_is_seeded_and_narrows_to_the_likeliest(params: Any) -> None:
