@@ -41,10 +41,8 @@ class PNASNetConfig:
         object.__setattr__(self, "cells", tuple(self.cells))
         if not self.cells or any(number < 1 for number in self.cells):
             raise ValueError(f"cells={list(self.cells)}; give at least one stage, each with at least one cell")
-        if self.filters < 4 or self.filters % 4:
-            raise ValueError(
-                f"filters={self.filters}; it must be a multiple of 4, since parts of the stem have a quarter"
-            )
+        if self.filters < 4:
+            raise ValueError(f"filters={self.filters}; it must be at least 4, since parts of the stem have a quarter")
         for name in ("stem_width", "num_classes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")

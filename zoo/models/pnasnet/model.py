@@ -83,7 +83,7 @@ class Pointwise(nn.Module):
 
 
 class FactorizedReduction(nn.Module):
-    """Half the resolution: half of the channels from the even pixels, half from the odd ones."""
+    """Half the resolution: half of the channels from the even pixels, half (and the odd channel) from the odd ones."""
 
     config: PNASNetConfig
     channels: int
@@ -92,9 +92,10 @@ class FactorizedReduction(nn.Module):
     def __call__(self, x_BHWC: jax.Array, train: bool) -> jax.Array:
         even_BHWC = nn.relu(x_BHWC)
         odd_BHWC = jnp.pad(even_BHWC[:, 1:, 1:], ((0, 0), (0, 1), (0, 1), (0, 0)))
+        half = self.channels // 2
         parts = [
-            _conv(self.config, self.channels // 2, 1, 1, f"path_{index}_conv")(part[:, ::2, ::2])
-            for index, part in enumerate((even_BHWC, odd_BHWC), start=1)
+            _conv(self.config, channels, 1, 1, f"path_{index}_conv")(part[:, ::2, ::2])
+            for index, (part, channels) in enumerate(((even_BHWC, half), (odd_BHWC, self.channels - half)), start=1)
         ]
         return _norm(self.config, "final_path_bn")(jnp.concatenate(parts, axis=-1), train)
 

@@ -20,6 +20,8 @@ TINY = PNASNetConfig((1, 2), 4, "cifar", 4, 5, convolution="products")
 
 def test_sizes_of_the_published_models() -> None:
     assert parameter_count(PNASNetConfig()) == 86_057_668  # timm's pnasnet5large
+    mobile = parameter_count(PNASNetConfig((3, 3, 3), 54, stem_width=32))
+    assert round(mobile / 1e6, 1) == 5.1  # the paper, N=3 and F=54
 
 
 @pytest.mark.slow  # compiles for half a minute
@@ -51,7 +53,7 @@ def test_there_and_back_by_timms_names_is_exact() -> None:
 
 
 def test_config_refuses_what_makes_no_network() -> None:
-    with pytest.raises(ValueError, match="filters=6; it must be a multiple of 4"):
-        PNASNetConfig(filters=6)
+    with pytest.raises(ValueError, match="filters=3; it must be at least 4"):
+        PNASNetConfig(filters=3)
     with pytest.raises(ValueError, match="convolution='fast'; allowed are None, lax, products"):
         PNASNetConfig(convolution="fast")  # type: ignore[arg-type]
