@@ -168,6 +168,8 @@ def config_from(hugging_face: Mapping[str, Any], **changes: Any) -> BertConfig:
 
 def config_to(config: BertConfig) -> dict[str, Any]:
     """Their config.json."""
+    # An answer's first and last token have no names, but are counted there as two labels.
+    labels = [f"LABEL_{number}" for number in range(2 if config.head == "answers" else config.num_labels)]
     return {
         "architectures": [ARCHITECTURES[config.head]],
         "model_type": "bert",
@@ -184,7 +186,7 @@ def config_to(config: BertConfig) -> dict[str, Any]:
         "attention_probs_dropout_prob": config.attention_dropout,
         "initializer_range": config.initializer_range,
         "pad_token_id": config.pad_id,
-        "id2label": {str(number): f"LABEL_{number}" for number in range(config.num_labels)},
-        "label2id": {f"LABEL_{number}": number for number in range(config.num_labels)},
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
         "tie_word_embeddings": True,
     }

@@ -39,6 +39,8 @@ def test_names_are_those_of_hugging_face() -> None:
     assert weights["bert.encoder.layer.1.intermediate.dense.weight"].shape == (12, 8)
     assert weights["cls.seq_relationship.weight"].shape == (2, 8)
     assert "bert.embeddings.word_embeddings.weight" in weights and "cls.predictions.decoder.weight" not in weights
+    # Theirs has as many outputs for answers as the configuration has labels.
+    assert len(config_to(dataclasses.replace(TINY, head="answers", num_labels=1))["id2label"]) == 2
 
 
 def test_gamma_and_beta_the_prefix_and_tied_weights_are_understood() -> None:
