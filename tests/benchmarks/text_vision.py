@@ -37,6 +37,7 @@ from zoo.models.resnet.model import ResNet
 from zoo.models.t5 import convert as t5_names
 from zoo.models.t5.generate import Generation, generate
 from zoo.models.t5.model import T5, shifted
+from zoo.runtime import memory
 from zoo.training.updates import cross_entropy
 
 SCRIPT = Path(__file__).with_name("text_vision_torch.py")
@@ -212,6 +213,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if not options.python:
         parser.error("--python=PEER is missing, the Python of an environment with torch, transformers and timm")
+    memory.keep_freed()  # as zoo.train does on a processor
     found = {}
     for case in options.cases:
         one = found[case] = measure(case, options.python, options.threads, options.rounds)

@@ -26,6 +26,7 @@ from zoo.clusters import ClusterConfig, build, build_device
 from zoo.config import choices
 from zoo.errors import UserError
 from zoo.paths import conf_dir
+from zoo.runtime import memory
 from zoo.runtime.processes import Group
 from zoo.typed import typed
 
@@ -86,6 +87,7 @@ def settle(config: ClusterConfig, group: Group) -> Machine:
         return Machine(cluster, "emulated", text)
     if found.platform == "cpu":
         emulate(1)
+        memory.keep_freed()
     elif group.launched:
         raise UserError(
             f"processes={group.count} shares out virtual devices, and this machine has {here}; leave it out. On "

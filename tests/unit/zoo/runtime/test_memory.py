@@ -1,0 +1,35 @@
+"""Freed memory stays with the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Figures of mallinfo2: bytes of the heap, then what is mapped beside it, last what a trim would give back.
+CODE = """
+import ctypes
+from zoo.runtime.memory import keep_freed
+c = ctypes.CDLL(None)
+if not hasattr(c, "mallinfo2"):
+    raise SystemExit("no mallinfo2")
+class Facts(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "heap ordblks smblks hblks mapped usmblks fsmblks used free top".split()]
+c.mallinfo2.restype, c.malloc.restype, c.malloc.argtypes = Facts, ctypes.c_void_p, [ctypes.c_size_t]
+c.free.argtypes = [ctypes.c_void_p]
+def mapped_and_kept():
+    place = c.malloc(2**28)
+    mapped = c.mallinfo2().mapped
+    c.free(place)
+    return mapped >= 2**28, c.mallinfo2().heap >= 2**28
+print(mapped_and_kept(), keep_freed(), mapped_and_kept())
+"""
+
+
+def test_large_arrays_come_from_what_was_freed(root: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", CODE], cwd=root, capture_output=True, text=True, timeout=120)
+    if "no mallinfo2" in ran.stderr:
+        pytest.skip("the C library is no glibc of 2.33 or later")
+    assert ran.stdout.split("\n")[0] == "(True, False) True (False, True)", ran.stdout + ran.stderr
