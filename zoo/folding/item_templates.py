@@ -6,7 +6,8 @@ import dataclasses
 import datetime
 from pathlib import Path
 
-from zoo.folding.inputs import Item, hits_of_chain
+from zoo.folding.inputs import Item
+from zoo.folding.item_alignments import hits_of_chain
 from zoo.folding.options import PredictOptions
 from zoo.proteins.hits import read_hits
 from zoo.proteins.known_templates import Template, found_templates, own_templates, structure_files

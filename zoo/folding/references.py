@@ -52,7 +52,7 @@ def candidates(folder: Path, stem: str) -> list[Path]:
 
 def identity(first: str, second: str) -> float:
     """Share of identical residues of the shorter sequence."""
-    return sequence_alignment(first, second)[1] / max(min(len(first), len(second)), 1)
+    return sequence_alignment(first, second).same / max(min(len(first), len(second)), 1)
 
 
 def likeness(item: Item, found: Prediction, chains: list[KnownChain]) -> dict[str, float]:
@@ -63,7 +63,7 @@ def likeness(item: Item, found: Prediction, chains: list[KnownChain]) -> dict[st
     assert item.record is not None
     predicted, wanted, start = [], [], 0
     for sequence, chain in zip(item.record.chains, chains, strict=True):
-        pairs, _ = sequence_alignment(sequence, chain.letters)
+        pairs, _, _ = sequence_alignment(sequence, chain.letters)
         both = [(start + i, j) for i, j in pairs if chain.mask[j, CA] and found.mask[start + i, CA]]
         predicted += [found.positions[i, CA] for i, _ in both]
         wanted += [chain.positions[j, CA] for _, j in both]

@@ -67,7 +67,7 @@ def write_prediction(
     write_structure(folder, f"unrelaxed_{stem}", item, structure_of(item, prediction), mark)
     write_text(folder / f"confidence_{stem}.json", json.dumps(confidence_json(prediction, mark)))
     if prediction.error is not None:
-        write_text(folder / f"pae_{stem}.json", json.dumps(error_json(prediction)))
+        write_text(folder / f"pae_{stem}.json", json.dumps(error_json(prediction, mark)))
     kept = {
         path: value
         for path, value in prediction.arrays.items()
@@ -113,11 +113,12 @@ def confidence_json(prediction: Prediction, mark: str) -> dict[str, Any]:
     }
 
 
-def error_json(prediction: Prediction) -> list[dict[str, Any]]:
+def error_json(prediction: Prediction, mark: str) -> list[dict[str, Any]]:
     """Aligned errors as the AlphaFold database writes them."""
     assert prediction.error is not None
     rounded = np.round(prediction.error, 1).tolist()
-    return [{"predicted_aligned_error": rounded, "max_predicted_aligned_error": round(prediction.max_error, 2)}]
+    found = {"predicted_aligned_error": rounded, "max_predicted_aligned_error": round(prediction.max_error, 2)}
+    return [found | ({"mark": mark} if mark else {})]
 
 
 def write_status(folder: Path, outcome: Outcome, fingerprint: str) -> None:

@@ -14,16 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zoo.errors import UserError
-from zoo.folding.inputs import PAIRING, Item, chain_alignments, chain_letter
+from zoo.folding.inputs import Item
+from zoo.folding.item_alignments import PAIRING, chain_alignments, chain_letter
 from zoo.folding.options import PredictOptions
 from zoo.folding.results import write_text
-from zoo.proteins import search, server
-from zoo.proteins.alignments import parse_stockholm, single
+from zoo.proteins import programs, search, server
+from zoo.proteins.alignments import Alignment, parse_a3m, parse_stockholm, single
 from zoo.proteins.features import MOST_ROWS
 from zoo.proteins.problems import Problem
+from zoo.proteins.programs import Database
 
 Say = Callable[[str], None]
-TEMPLATE_DATABASE = "pdb_seqres"
+TEMPLATE_DATABASE = "pdb"  # pdb_seqres as FASTA, pdb70 or pdb100 of the HH-suite
 PROFILE = "uniref90"  # of its hits the profile is made with which templates are searched
 NOTE = "search.json"
 SERVED = "colabfold.a3m"  # of all chains, from a server
@@ -33,7 +35,7 @@ def with_alignments(items: list[Item], options: PredictOptions, output: Path, sa
     """The items with what was found for them, now or by an earlier run; those with alignments of their own stay as they are.
 
     Raises:
-        UserError: a database is no FASTA file, or `stage=msa` has no databases.
+        UserError: a database cannot be read or its program is missing, or `stage=msa` has no databases.
     """
     if options.msa == "single":
         return items
@@ -41,7 +43,7 @@ def with_alignments(items: list[Item], options: PredictOptions, output: Path, sa
         raise UserError(
             "stage=msa needs databases=FOLDER, which holds FASTA files such as uniref90.fasta, or msa_server=https://HOST"
         )
-    files = search.databases(options.databases) if options.databases and options.stage != "infer" else []
+    files = programs.databases(options.databases) if options.databases and options.stage != "infer" else []
     result = []
     for item in items:
         if item.failed or item.duplicate_of or item.depth > 1:
@@ -90,7 +92,7 @@ def served_item(item: Item, host: str, output: Path, say: Say) -> None:
     say(f"{item.name}: {host} found {text.count('>') - 1} rows ({time.monotonic() - started:.1f} s)")
 
 
-def searched_item(item: Item, files: list[Path], cpus: int, output: Path, say: Say) -> None:
+def searched_item(item: Item, files: list[Database], cpus: int, output: Path, say: Say) -> None:
     """Searches every different chain in every database."""
     assert item.record is not None
     chains = item.record.chains
@@ -111,33 +113,47 @@ def searched_item(item: Item, files: list[Path], cpus: int, output: Path, say: S
         say(f"{item.name}{place}: found {text} ({time.monotonic() - started:.1f} s)")
 
 
-def searched_with(sequence: str, files: list[Path]) -> dict[str, object]:
+def searched_with(sequence: str, files: list[Database]) -> dict[str, object]:
     """What a search depends on."""
     return {
         "sequence": hashlib.sha256(sequence.encode()).hexdigest(),
-        "databases": {path.name: [path.stat().st_size, int(path.stat().st_mtime)] for path in files},
+        "databases": {one.path.name: one.stamp for one in files},
     }
 
 
-def searched_chain(sequence: str, files: list[Path], folder: Path, cpus: int, different: bool) -> dict[str, int]:
-    """Writes DATABASE_hits.sto of each database and, for PDB's sequences, pdb_hits.sto; returns the hits of each."""
+def searched_chain(sequence: str, files: list[Database], folder: Path, cpus: int, different: bool) -> dict[str, int]:
+    """Writes DATABASE_hits of each database and, for those of known structures, pdb_hits; returns the hits of each."""
     counts: dict[str, int] = {}
     profile = single("query", sequence)
-    templates = [path for path in files if path.name.startswith(TEMPLATE_DATABASE)]
-    for path in files:
-        name = path.name.split(".")[0]
-        pairing = name.startswith(PAIRING)
-        if path in templates or (pairing and not different):
+    templates = [one for one in files if one.name.startswith(TEMPLATE_DATABASE) and one.kind != "mmseqs2"]
+    for database in files:
+        pairing = database.name.startswith(PAIRING)
+        if database in templates or (pairing and not different):
             continue
-        most = next((rows for database, rows in MOST_ROWS.items() if name.startswith(database)), MOST_ROWS[PROFILE])
-        text = search.relatives("query", sequence, path, most, cpus)
-        write_text(folder / f"{name}_hits.sto", text)
-        found, _ = parse_stockholm(text, name, sequence)
-        counts[name] = len(found) - 1 if found else 0
-        if found is not None and name.startswith(PROFILE):
+        found = alignment_of(sequence, database, folder, cpus)
+        counts[database.name] = len(found) - 1 if found else 0
+        if found is not None and database.name.startswith(PROFILE):
             profile = found
-    for path in templates:
-        text = search.known_relatives(profile, path, cpus)
-        write_text(folder / "pdb_hits.sto", text)
-        counts["pdb"] = text.count("#=GS")
+    for database in templates:
+        if database.kind == "fasta":
+            text = search.known_relatives(profile, database.path, cpus)
+            write_text(folder / "pdb_hits.sto", text)
+            counts[database.name] = text.count("#=GS")
+        else:
+            text = programs.hhsearch(profile, database.path, cpus)
+            write_text(folder / "pdb_hits.hhr", text)
+            counts[database.name] = text.count("\n>")
     return counts
+
+
+def alignment_of(sequence: str, database: Database, folder: Path, cpus: int) -> Alignment | None:
+    """Searches one database and writes what it found, as many rows as the original reads of it."""
+    most = next((rows for name, rows in MOST_ROWS.items() if database.name.startswith(name)), MOST_ROWS[PROFILE])
+    if database.kind == "fasta":
+        text = search.relatives("query", sequence, database.path, most, cpus)
+        write_text(folder / f"{database.name}_hits.sto", text)
+        return parse_stockholm(text, database.name, sequence)[0]
+    by = programs.hhblits if database.kind == "hhsuite" else programs.mmseqs2
+    text = by(sequence, database.path, cpus)
+    write_text(folder / f"{database.name}_hits.a3m", text)
+    return parse_a3m(text, database.name, sequence)[0]

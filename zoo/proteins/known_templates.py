@@ -11,6 +11,7 @@ import functools
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,16 +19,18 @@ from zoo.proteins.experiments import STRUCTURES, Known, KnownChain, library, rea
 from zoo.proteins.features import Features, no_templates
 from zoo.proteins.hits import Hit
 from zoo.proteins.problems import Problem
-from zoo.proteins.residues import ALIGNMENT_INDEX
+from zoo.proteins.residues import ALIGNMENT_INDEX, LETTERS, THREE
 
 MOST_TEMPLATES = 20
 LEAST_ALIGNED = 0.1  # share of the query
+LEAST_SCORE = 25  # of a structure of the user: chains that are alike by chance stay below 20
 SHORTEST = 10  # residues of the template
 COPY = 0.95  # a template that is this much of the query itself is left out
 LEAST_ATOMS = 5
 LEAST_IDENTITY = 0.9  # between the sequence of a hit and that of the structure
 FARTHEST = 150.0  # angstrom between CA of neighbours
 PACKED = ("", ".gz", ".xz")
+NAMES = dict(zip(LETTERS, THREE, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +169,7 @@ def located(known: Known, hit: Hit) -> tuple[KnownChain, int] | None:
 def realigned(hit: Hit, chain: KnownChain) -> tuple[tuple[int, int], ...]:
     """Pairs with residues of the chain, by an alignment of its sequence with the letters of the hit. Raises Unusable."""
     assert hit.letters is not None
-    pairs, same = sequence_alignment(hit.letters, chain.letters)
+    pairs, same, _ = sequence_alignment(hit.letters, chain.letters)
     share = same / min(len(hit.letters), len(chain.letters))
     if share < LEAST_IDENTITY:
         raise Unusable(f"the structure has another sequence: {share:.0%} identical, {LEAST_IDENTITY:.0%} are needed")
@@ -174,10 +177,25 @@ def realigned(hit: Hit, chain: KnownChain) -> tuple[tuple[int, int], ...]:
     return tuple((i, of_letter[j]) for i, j in hit.pairs if j in of_letter)
 
 
-def sequence_alignment(first: str, second: str) -> tuple[list[tuple[int, int]], int]:
-    """(residue of the first, residue of the second) of a global alignment, and how many are identical."""
+class Likeness(NamedTuple):
+    """Attributes:
+    pairs: (residue of the first, residue of the second) that are aligned.
+    same: how many of them are identical.
+    score: by BLOSUM62, without the gaps at the ends.
+    """
+
+    pairs: list[tuple[int, int]]
+    same: int
+    score: int
+
+
+def sequence_alignment(first: str, second: str) -> Likeness:
+    """The global alignment of two sequences by BLOSUM62."""
     gemmi = library()
-    result = gemmi.align_string_sequences(list(first), list(second), [], gemmi.AlignmentScoring("b"))
+    # The matrix knows residues by their names; of letters it would only see whether they are equal.
+    names = [[NAMES.get(letter, "UNK") for letter in sequence] for sequence in (first, second)]
+    scoring = gemmi.AlignmentScoring("b")
+    result = gemmi.align_string_sequences(*names, [], scoring)
     one, other = result.add_gaps(first, 1), result.add_gaps(second, 2)
     pairs, i, j, same = [], 0, 0, 0
     for a, b in zip(one, other, strict=True):
@@ -185,7 +203,8 @@ def sequence_alignment(first: str, second: str) -> tuple[list[tuple[int, int]], 
             pairs.append((i, j))
             same += a == b
         i, j = i + (a != "-"), j + (b != "-")
-    return pairs, same
+    ends = [len(row) - len(rest) for row in (one, other) for rest in (row.lstrip("-"), row.rstrip("-")) if rest != row]
+    return Likeness(pairs, same, result.score - sum(scoring.gapo + scoring.gape * length for length in ends))
 
 
 def placed(
@@ -222,10 +241,10 @@ def own_templates(query: str, files: Iterable[Path]) -> tuple[list[Template], li
         known, problems = read_once(path)
         notes += [dataclasses.replace(problem, fatal=False) for problem in problems]
         for chain in known.chains if known else ():
-            pairs, same = sequence_alignment(query, chain.letters)
+            pairs, same, score = sequence_alignment(query, chain.letters)
             try:
-                if len(pairs) / len(query) <= LEAST_ALIGNED:
-                    raise Unusable(f"{len(pairs)} of {len(query)} residues aligned")
+                if score < LEAST_SCORE:
+                    raise Unusable(f"another sequence: BLOSUM62 score {score}, at least {LEAST_SCORE} is needed")
                 text = f"{same / max(len(pairs), 1):.0%} identical"
                 found.append(placed(query, known, chain, pairs, 0.0, text))  # type: ignore[arg-type]
             except Unusable as error:

@@ -1,4 +1,4 @@
-"""Searches of sequence databases in this process, with HMMER's own algorithms through pyhmmer; no program is started.
+"""Searches of FASTA files in this process, with HMMER's own algorithms through pyhmmer; no program is started.
 
 The thresholds are those with which the original calls jackhmmer (one iteration) and hmmsearch.
 """
@@ -35,17 +35,13 @@ def library() -> Any:
     return pyhmmer
 
 
-def databases(folder: Path) -> list[Path]:
+def fasta_files(folder: Path) -> list[Path]:
     """The FASTA files of a folder, also packed with gzip.
 
     Raises:
-        UserError: there is none, or one holds no proteins.
+        UserError: one holds no proteins.
     """
     files = sorted(path for path in folder.iterdir() if path.name.lower().removesuffix(".gz").endswith(FASTA))
-    if not files:
-        raise UserError(
-            f"databases={folder}: no database; expected FASTA files that end in {', '.join(FASTA)} (or .gz)"
-        )
     for path in files:
         try:
             with opened(path) as sequences:

@@ -10,12 +10,16 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from zoo.models.alphafold2.layers import (
+    affine,
     attention,
     dropout,
     global_attention,
     in_chunks,
     layer_norm,
     linear,
+    linear_parameters,
+    norm_parameters,
+    normalised,
     parameter,
     scope,
     split,
@@ -93,7 +97,7 @@ def pair_updates(
     def multiplications(z: jax.Array) -> jax.Array:
         for own, edges in zip(keys[:2], ("outgoing", "incoming"), strict=True):
             name = f"triangle_multiplication_{edges}"
-            z = z + dropout(triangle_multiplication(c[name], z, mask, name), c[name].dropout_rate, own, ROWS)
+            z = z + dropout(triangle_multiplication(c[name], z, mask, name, chunk), c[name].dropout_rate, own, ROWS)
         return z
 
     def attentions(z: jax.Array) -> jax.Array:
@@ -154,33 +158,37 @@ def outer_product_mean(config: ConfigDict, m: jax.Array, mask: jax.Array, num_ou
     return total / (1e-3 + jnp.einsum("si,sj->ij", mask, mask))[..., None]
 
 
-def triangle_multiplication(config: ConfigDict, z: jax.Array, mask: jax.Array, name: str) -> jax.Array:
-    """Algorithm 11 (outgoing) or 12 (incoming)."""
-    project = fused_projections if config.fuse_projection_weights else separate_projections
+def triangle_multiplication(config: ConfigDict, z: jax.Array, mask: jax.Array, name: str, chunk: int) -> jax.Array:
+    """Algorithm 11 (outgoing) or 12 (incoming); all but the sum over the third residue is done on some rows at a time."""
+    channels, inside, fused = z.shape[-1], config.num_intermediate_channel, config.fuse_projection_weights
     with scope(name):
-        z, left, right = project(z, config.num_intermediate_channel)
-        left, right = mask[..., None] * left, mask[..., None] * right
-        equation = "ikc,jkc->ijc" if name.endswith("outgoing") else "kjc,kic->ijc"
-        product = jnp.einsum(equation, left, right)
-        product = layer_norm(product, "center_norm" if config.fuse_projection_weights else "center_layer_norm")
-        update = linear(product, z.shape[-1], "output_projection")
-        return update * jax.nn.sigmoid(linear(z, z.shape[-1], "gating_linear"))
+        norm = norm_parameters("left_norm_input" if fused else "layer_norm_input", channels)
+        # AlphaFold-Multimer v3 has both sides in one matrix.
+        names = (
+            [("projection", "gate")]
+            if fused
+            else [(f"{side}_projection", f"{side}_gate") for side in ("left", "right")]
+        )
+        sides = [
+            tuple(linear_parameters(part, channels, 2 * inside // len(names), z.dtype) for part in pair)
+            for pair in names
+        ]
+        center = norm_parameters("center_norm" if fused else "center_layer_norm", inside)
+        output = linear_parameters("output_projection", inside, channels, z.dtype)
+        gate = linear_parameters("gating_linear", channels, channels, z.dtype)
 
+    def edges(z: jax.Array, mask: jax.Array) -> list[jax.Array]:
+        z = normalised(z, norm)
+        both = [mask[..., None] * affine(z, one) * jax.nn.sigmoid(affine(z, its_gate)) for one, its_gate in sides]
+        return jnp.split(both[0], 2, axis=-1) if fused else both
 
-def separate_projections(z: jax.Array, channels: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    z = layer_norm(z, "layer_norm_input")
-    left, right = (
-        linear(z, channels, f"{side}_projection") * jax.nn.sigmoid(linear(z, channels, f"{side}_gate"))
-        for side in ("left", "right")
-    )
-    return z, left, right
+    def update(z: jax.Array, product: jax.Array) -> jax.Array:
+        return affine(normalised(product, center), output) * jax.nn.sigmoid(affine(normalised(z, norm), gate))
 
-
-def fused_projections(z: jax.Array, channels: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """As in AlphaFold-Multimer v3: both sides by one matrix."""
-    z = layer_norm(z, "left_norm_input")
-    both = linear(z, 2 * channels, "projection") * jax.nn.sigmoid(linear(z, 2 * channels, "gate"))
-    return z, both[..., :channels], both[..., channels:]
+    rows = chunk // (4 * 4 * z.shape[1] * inside)
+    left, right = in_chunks(edges, rows, z, mask)
+    equation = "ikc,jkc->ijc" if name.endswith("outgoing") else "kjc,kic->ijc"
+    return in_chunks(update, rows, z, jnp.einsum(equation, left, right))
 
 
 def triangle_attention(config: ConfigDict, z: jax.Array, mask: jax.Array, name: str, chunk: int) -> jax.Array:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from zoo.folding.buckets import Size
-from zoo.folding.predictor import Prediction, Predictor, in_input_order
+from zoo.folding.predictor import NotFinite, Prediction, Predictor, in_input_order
 from zoo.models.alphafold2.config import preset
 
 SEQUENCES = ("AC", "DEF", "AC", "G")  # the network sees AC, AC, DEF, G
@@ -64,3 +65,25 @@ def test_one_more_pass_follows_the_one_that_moved_little(
     monkeypatch.setattr(predictor, "_step", step)
     found = predictor.predict({}, lambda recycle: {}, 2, Size(2, 1, 1), recycles=5, tolerance=tolerance)
     assert calls == passes and found.recycles == passes - 1
+
+
+@pytest.mark.parametrize("stage", ["the Evoformer", "the structure module", "the heads"])
+def test_numbers_that_are_not_finite_name_their_stage(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the second pass; what comes after a stage is not finite either, and the first one is named."""
+    predictor, later = (
+        Predictor(preset("model_3_ptm")),
+        ("the Evoformer", "the structure module", "the heads").index(stage),
+    )
+
+    def iterate(params: Any, features: Any, previous: Any, key: Any) -> Any:
+        numbers = jnp.where((previous["prev_pos"].sum() > 0) & (jnp.arange(3) >= later), jnp.nan, 1.0)
+        outputs = {
+            "representations": {"pair": numbers[0], "single": numbers[0]},
+            "structure_module": {"final_atom_positions": numbers[1] * jnp.ones((2, 37, 3))},
+            "predicted_lddt": {"logits": numbers[2] * jnp.ones((2, 50))},
+        }
+        return outputs, {"prev_pos": jnp.ones((2, 37, 3))}
+
+    monkeypatch.setattr(predictor.model, "iterate", iterate)
+    with pytest.raises(NotFinite, match=f"came out of {stage} in pass 2"):
+        predictor.predict({}, lambda recycle: {}, 2, Size(2, 1, 1), recycles=3)

@@ -20,7 +20,7 @@ from zoo.folding.models import Model
 from zoo.folding.options import PredictOptions
 from zoo.folding.predictor import NotFinite, Prediction, Predictor
 from zoo.models.alphafold2.config import preset
-from zoo.proteins.residues import LETTERS, tables
+from zoo.proteins.residues import LETTERS, THREE, tables
 
 
 class Network:
@@ -44,7 +44,14 @@ class Network:
         kinds = features["aatype"][:num_res]
         positions = rng.normal(size=(num_res, 37, 3))
         return Prediction(
-            positions, tables().atom37_mask[kinds], plddt, None, 0.0, {"mean_plddt": float(plddt[0])}, {}, recycles
+            positions,
+            tables().atom37_mask[kinds],
+            plddt,
+            np.zeros((num_res, num_res)),
+            31.75,
+            {"mean_plddt": float(plddt[0])},
+            {},
+            recycles,
         )
 
 
@@ -116,6 +123,24 @@ def test_every_short_protein_and_x_alone_has_a_structure(tmp_path: Path, network
     rows = folded(tmp_path, text)
     assert {row["status"] for row in rows.values()} == {"done"}
     assert "ATOM" not in (tmp_path / "out/x/ranked_0.pdb").read_text()
+
+
+def test_a_complex_of_more_chains_than_a_pdb_file_can_name(tmp_path: Path, networks: list[Network]) -> None:
+    """Chains have the names and the order of the input, residues count from 1 in each, and the file is mmCIF."""
+    chains = [(LETTERS[:20] * 9)[number : number + 3] for number in range(63)]
+    rows = folded(
+        tmp_path, f">a_b_c\n{':'.join(chains)}\n", models="model_1_multimer_v3", max_clusters=4, max_further=4
+    )
+    assert rows["a_b_c"]["status"] == "done" and rows["a_b_c"]["chains"] == "63"
+    folder = tmp_path / "out/a_b_c"
+    assert not list(folder.glob("*.pdb"))
+    atoms = [line.split() for line in (folder / "ranked_0.cif").read_text().splitlines() if line.startswith("ATOM")]
+    residues = list(dict.fromkeys((atom[6], atom[8], atom[5]) for atom in atoms))
+    names = list(dict.fromkeys(chain for chain, _, _ in residues))
+    assert len(names) == 63 and names[:3] == ["A", "B", "C"]
+    wanted = [(names[chain], str(place + 1), THREE[LETTERS.index(letter)])
+              for chain, letters in enumerate(chains) for place, letter in enumerate(letters)]  # fmt: skip
+    assert residues == wanted
 
 
 def test_a_protein_that_cannot_fit_is_refused_with_what_would(tmp_path: Path, networks: list[Network]) -> None:

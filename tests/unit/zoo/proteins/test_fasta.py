@@ -23,6 +23,8 @@ def test_lower_case_is_read_as_upper_with_a_note() -> None:
     records, problems = parse_fasta(">a\nacdn\n", "x.fasta")
     assert records[0].chains == ("ACDN",)
     assert [problem.fatal for problem in problems] == [False]
+    records, problems = parse_fasta(">a\nACD\n>b\nACD:acdn\n", "x.fasta")
+    assert records[1].chains == ("ACD", "ACDN") and [problem.record for problem in problems] == ["b"]
 
 
 @pytest.mark.parametrize(

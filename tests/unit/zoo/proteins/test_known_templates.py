@@ -12,7 +12,7 @@ import pytest
 from zoo.proteins.experiments import read_known
 from zoo.proteins.fasta import read_fasta
 from zoo.proteins.hits import Hit, parse_hmmsearch, parse_m8, read_hits, stockholm_rows
-from zoo.proteins.known_templates import found_templates, own_templates, template_features
+from zoo.proteins.known_templates import found_templates, own_templates, sequence_alignment, template_features
 
 pytest.importorskip("gemmi")
 MISSING = 1  # of the original's templates 1hf9_B, whose structure file is not there
@@ -101,3 +101,12 @@ def test_hits_of_hmmsearch_and_mmseqs2() -> None:
     (hit,) = parse_m8(row, "q")
     assert hit.pairs == ((1, 4), (2, 5), (3, 6), (5, 7), (6, 8), (7, 10), (8, 11)) and hit.letters is None
     assert parse_m8(row + "\nother" + row[1:], "third") == []
+
+
+def test_likeness_knows_similar_residues_and_forgives_the_ends() -> None:
+    myoglobin = "MVLSEGEWQLVLHVWAKVEADVAGHGQDILIRLFKSHPETLEKFDRFKHLKTEAEMKASEDLKKAGVTVLTALGAILKKKGHHEAELKPLAQSHATK"
+    hemoglobin = "VLSPADKTNVKAAWGKVGAHAGEYGAEALERMFLSFPTTKTYFPHFDLSHGSAQVKGHGKKVADALTNAVAHVDDMPNALSALSDLHAHKL"
+    remote, same = sequence_alignment(myoglobin, hemoglobin), sequence_alignment(myoglobin[20:60], myoglobin)
+    assert remote.score > 40 and remote.same / len(remote.pairs) < 0.35 and (14, 13) in remote.pairs  # both W
+    assert same.pairs == [(i, i + 20) for i in range(40)] and same.same == 40 and same.score > 150
+    assert sequence_alignment("MKTAYIAKQR", hemoglobin).score < 20

@@ -43,6 +43,17 @@ def test_tm_scores_as_deposited_and_superposed(reference_data: Path) -> None:
         assert tm_score(alpha, found[0][2]) >= as_deposited - 1e-3  # the search is not exhaustive
 
 
+def test_tm_scores_are_those_of_tm_align(reference_data: Path) -> None:
+    """Models of one protein, of which TM-align pairs the same residues as their numbers do."""
+    tmtools = pytest.importorskip("tmtools")
+    (_, _, first), *others = models(reference_data / "proteins/structures/1gya.pdb.gz")
+    letters = "A" * len(first)
+    for _, _, alpha in others[:6]:
+        theirs = tmtools.tm_align(alpha, first, letters, letters)
+        assert tm_score(alpha, first) == pytest.approx(theirs.tm_norm_chain2, abs=0.003)
+        assert 0.5 < theirs.tm_norm_chain2 < 1
+
+
 def test_superposition_undoes_a_motion() -> None:
     rotation, _ = np.linalg.qr(RNG.normal(size=(3, 3)))
     rotation *= np.linalg.det(rotation)

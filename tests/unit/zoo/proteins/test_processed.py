@@ -60,7 +60,7 @@ def test_masked_letters_follow_the_stated_probabilities() -> None:
 
 
 def test_a_deep_alignment_is_read_in_bounded_memory() -> None:
-    msa = np.random.default_rng(0).integers(0, 22, (20_000, 10)).astype(np.int32)
+    msa = np.random.default_rng(0).integers(0, 22, (60_000, 10)).astype(np.int32)
     sizes = Sizes(clusters=128, further=256)
     features = drawn_features(msa, np.zeros(msa.shape, np.float32), sizes, draw(msa, sizes, np.random.default_rng(0)))
     assert features["extra_msa"].shape == (256, 10)

@@ -10,7 +10,7 @@ import pytest
 
 from zoo.proteins.experiments import read_known
 from zoo.proteins.relaxation import RelaxationFailed, relaxed, segments, violations
-from zoo.proteins.residues import LETTER_INDEX, UNKNOWN
+from zoo.proteins.residues import ATOM_INDEX, LETTER_INDEX, LETTERS, UNKNOWN
 from zoo.proteins.structures import Structure
 
 pytest.importorskip("gemmi")
@@ -74,3 +74,19 @@ def test_residues_that_cannot_be_relaxed_stay_or_say_why(reference_data: Path) -
     assert found.energy_after < found.energy_before and not found.structure.mask[2].any()
     np.testing.assert_array_equal(found.structure.positions[3], few.positions[3])  # alone behind the X
     assert (found.structure.positions[:2] != few.positions[:2]).any()
+
+
+def test_two_cysteines_that_touch_are_a_bridge(reference_data: Path) -> None:
+    """C30 and C115 of lysozyme, whose sulphurs are bonded, each with its neighbours as a chain of its own."""
+    pytest.importorskip("openmm")
+    whole = structure(reference_data / "proteins/structures/1aki.cif.gz", 129)
+    sulphur, around = ATOM_INDEX["SG"], np.r_[28:31, 113:116]
+    bridged = dataclasses.replace(
+        whole, aatype=whole.aatype[around], positions=whole.positions[around], mask=whole.mask[around],
+        residue_index=np.arange(1, 7), chain=np.repeat([0, 1], 3), b_factors=np.zeros((6, 37)),
+    )  # fmt: skip
+    assert [LETTERS[kind] for kind in bridged.aatype[[1, 4]]] == ["C", "C"]
+    found = relaxed(bridged)
+    assert found.violations_before == found.violations_after == 0 and found.energy_after < found.energy_before
+    apart = np.linalg.norm(found.structure.positions[1, sulphur] - found.structure.positions[4, sulphur])
+    assert 1.9 < apart < 2.2

@@ -13,7 +13,8 @@ from zoo.errors import UserError
 from zoo.proteins.alignments import parse_stockholm, read_alignment, single
 from zoo.proteins.fasta import read_fasta
 from zoo.proteins.hits import parse_hmmsearch, stockholm_rows
-from zoo.proteins.search import SearchFailed, databases, known_relatives, relatives
+from zoo.proteins.programs import databases
+from zoo.proteins.search import SearchFailed, known_relatives, relatives
 
 pytest.importorskip("pyhmmer")
 
