@@ -24,6 +24,9 @@ from flowaware_core.cluster import Device as Device
 from flowaware_core.cluster import Level as Level
 from flowaware_core.explain import diff as diff
 from flowaware_core.page import page as page
+from flowaware_core.pipeline import Pipeline as Pipeline
+from flowaware_core.pipeline import pipeline as pipeline
+from flowaware_core.pipelined import PipelinedStep as PipelinedStep
 from flowaware_core.plan import Plan as Plan
 from flowaware_core.task import Schedule as Schedule
 from flowaware_core.task import Task as Task

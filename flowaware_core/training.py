@@ -135,15 +135,18 @@ class Training:
             key = jax.random.fold_in(state["rng"], state["step"])
             extra = None if self.extra is None else state[self.extra]
             gradients, found = self._gradients(schedule, state["params"], extra, batch, key)
-            updates, opt_state = self.optimizer.update(gradients, state["opt_state"], state["params"])
-            params = jax.tree.map(lambda p, u: jnp.asarray(p + u).astype(p.dtype), state["params"], updates)
-            after = {**state, "params": params, "opt_state": opt_state, "step": state["step"] + 1}
-            if self.extra is not None:
-                after[self.extra] = found.extra
-            metrics = {"loss": _loss(found), **{name: mean.value for name, mean in found.metrics.items()}}
-            return after, metrics | {name: of(state["step"]) for name, of in self.record.items()}
+            after, metrics = self.finish(state, gradients, found)
+            return after if self.extra is None else {**after, self.extra: found.extra}, metrics
 
         return run
+
+    def finish(self, state: State, gradients: Any, found: Outcome) -> tuple[State, dict[str, Any]]:
+        """What follows the gradients: the state with new parameters, and the metrics."""
+        updates, opt_state = self.optimizer.update(gradients, state["opt_state"], state["params"])
+        params = jax.tree.map(lambda p, u: jnp.asarray(p + u).astype(p.dtype), state["params"], updates)
+        after = {**state, "params": params, "opt_state": opt_state, "step": state["step"] + 1}
+        metrics = {"loss": _loss(found), **{name: mean.value for name, mean in found.metrics.items()}}
+        return after, metrics | {name: of(state["step"]) for name, of in self.record.items()}
 
     def _gradients(
         self, schedule: Schedule, params: Any, extra: Any, batch: Batch, key: jax.Array
@@ -183,7 +186,7 @@ def _accumulated(
         )
         return (_plus(gradients, more), _plus(sums, (found.terms, found.metrics)), found.extra), None
 
-    parts = jax.tree.map(lambda leaf: _interleaved(leaf, count), batch)
+    parts = jax.tree.map(lambda leaf: interleaved(leaf, count), batch)
     sums = jax.eval_shape(lambda: loss(params, extra, jax.tree.map(lambda leaf: leaf[0], parts), key)[:2])
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32)), (params, sums))
     (gradients, (terms, metrics), extra), _ = jax.lax.scan(add, (*zeros, extra), (jnp.arange(count), parts))
@@ -195,7 +198,7 @@ def _plus(one: Any, other: Any) -> Any:
     return jax.tree.map(lambda a, b: a + jnp.asarray(b, a.dtype), one, other)
 
 
-def _interleaved(leaf: jax.Array, count: int) -> jax.Array:
+def interleaved(leaf: jax.Array, count: int) -> jax.Array:
     """[B, ...] -> [count, B / count, ...] whose part i has the rows i, i + count, ..."""
     return jnp.swapaxes(leaf.reshape(leaf.shape[0] // count, count, *leaf.shape[1:]), 0, 1)
 

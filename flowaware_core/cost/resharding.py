@@ -15,7 +15,7 @@ import numpy as np
 
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cost import communication
-from flowaware_core.graph.layout import Layout, steps
+from flowaware_core.graph.layout import Layout
 from flowaware_core.graph.placement import Assignment, Partial
 
 # Bytes at which the slope of a collective's time is taken.
@@ -23,12 +23,19 @@ LARGE = 2.0**40
 
 
 class Chains:
-    """The steps between layouts on meshes of so many axes; filled as pairs are asked for."""
+    """The steps between layouts on meshes of so many axes; filled as pairs are asked for.
+
+    Attributes:
+        moves: (kind, axes) per number of a move: all-gathers over every set of axes, then exchanges of one axis.
+    """
 
     def __init__(self, axes: int):
         self.axes = axes
-        self.moves: list[tuple[str, tuple[int, ...]]] = []
-        self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
+        sets = range(1, 2**axes)
+        self.moves: list[tuple[str, tuple[int, ...]]] = [
+            *(("all-gather", tuple(axis for axis in range(axes) if chosen >> axis & 1)) for chosen in sets),
+            *(("all-to-all", (axis,)) for axis in range(axes)),
+        ]
         self._known: dict[int, np.ndarray] = {}
         self._move: dict[int, np.ndarray] = {}
         self._at: dict[int, np.ndarray] = {}
@@ -46,29 +53,44 @@ class Chains:
             self._fill(rank, sources[missing[:, 0]], targets[missing[:, 1]])
         return self._move[rank][pairs], self._at[rank][pairs]
 
-    def number(self, kind: str, axes: tuple[int, ...]) -> int:
-        """The number of a move, for `moves`."""
-        found = self._numbers.get((kind, axes))
-        if found is None:
-            found = self._numbers[kind, axes] = len(self.moves)
-            self.moves.append((kind, axes))
-        return found
-
     def _fill(self, rank: int, sources: np.ndarray, targets: np.ndarray) -> None:
-        move, at, known = self._move[rank], self._at[rank], self._known[rank]
-        layouts = {number: layout(number, rank, self.axes) for number in {*sources.tolist(), *targets.tolist()}}
-        numbers = {value: number for number, value in layouts.items()}
-        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-            known[source, target] = True
-            place, current = 0, layouts[source]
-            for step in steps(current, layouts[target]):
-                if step.kind != "slice":
-                    move[source, target, place] = self.number(step.kind, step.axes)
-                    if current not in numbers:
-                        numbers[current] = number_of(current, self.axes)
-                    at[source, target, place] = numbers[current]
-                    place += 1
-                current = step.layout
+        """`layout.steps` for many pairs at once: exchanges first, then all-gathers, dimension by dimension."""
+        self._known[rank][sources, targets] = True
+        powers = (rank + 1) ** np.arange(self.axes)
+        # Per pair and axis the dimension cut, from 1; 0 for none.
+        source, target = (numbers[:, None] // powers % (rank + 1) for numbers in (sources, targets))
+        current, place = source.copy(), np.zeros(len(sources), dtype=np.int64)
+
+        def record(pairs: np.ndarray, moves: np.ndarray | int) -> None:
+            where = sources[pairs], targets[pairs], place[pairs]
+            self._move[rank][where] = moves
+            self._at[rank][where] = current[pairs] @ powers
+            place[pairs] += 1
+
+        kept, axes = _kept(source, target, rank), np.arange(self.axes)
+        for dim in range(1, rank + 1):
+            for axis in reversed(range(self.axes)):
+                goal = target[:, axis, None]
+                last = (source[:, axis] == dim) & ~kept[:, axis] & ~(current[:, axis + 1 :] == dim).any(axis=1)
+                follows = ((current == goal) == ((target == goal) & (axes < axis))).all(axis=1)
+                pairs = np.flatnonzero(last & (goal[:, 0] > 0) & (goal[:, 0] != dim) & follows)
+                record(pairs, 2**self.axes - 1 + axis)
+                current[pairs, axis] = goal[pairs, 0]
+        leaves = (current > 0) & ~_kept(current, target, rank)
+        for dim in range(1, rank + 1):
+            gathered = leaves & (current == dim)
+            pairs = np.flatnonzero(gathered.any(axis=1))
+            record(pairs, gathered[pairs] @ 2**axes - 1)
+            current[gathered] = 0
+
+
+def _kept(current: np.ndarray, target: np.ndarray, rank: int) -> np.ndarray:
+    """[pairs, axes] which axes cut a dimension that is cut by the same ones up to them in the target."""
+    kept = np.zeros(current.shape, dtype=bool)
+    for dim in range(1, rank + 1):
+        agree = (current == dim) == (target == dim)
+        kept |= (current == dim) & np.logical_and.accumulate(agree, axis=1)
+    return kept
 
 
 def layout(number: int, rank: int, axes: int) -> Layout:
@@ -79,13 +101,6 @@ def layout(number: int, rank: int, axes: int) -> Layout:
         if dim:
             dims[dim - 1].append(axis)
     return tuple(map(tuple, dims))
-
-
-def number_of(value: Layout, axes: int) -> int:
-    """The number of a layout."""
-    base = len(value) + 1
-    powers = [base**axis for axis in range(axes)]
-    return sum((dim + 1) * powers[axis] for dim, inside in enumerate(value) for axis in inside)
 
 
 class Resharding:
@@ -99,8 +114,11 @@ class Resharding:
     def __init__(self, mesh: Mesh, chains: Chains):
         assert chains.axes == len(mesh.axes)
         self.mesh, self.chains = mesh, chains
-        self._slopes: list[float] = []
-        self._latencies: list[float] = []
+        # Slope and latency of every move; the last entry, which -1 finds, is no move.
+        none = [communication.seconds(kind, 0.0, axes, mesh) for kind, axes in chains.moves]
+        large = [communication.seconds(kind, LARGE, axes, mesh) for kind, axes in chains.moves]
+        self._slopes = np.array([*((most - least) / LARGE for most, least in zip(large, none, strict=True)), 0.0])
+        self._latencies = np.array([*none, 0.0])
         self._cuts: dict[int, np.ndarray] = {}
 
     def numbers(self, dims: Sequence[int], labels: np.ndarray) -> np.ndarray:
@@ -121,8 +139,7 @@ class Resharding:
     def seconds(self, shape: Sequence[int], itemsize: int, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """[sources, targets] time of taking a tensor from one layout to another, given as numbers."""
         move, at = self.chains.between(len(shape), sources, targets)
-        slopes, latencies = self._coefficients()
-        return (slopes[move] * self._bytes(shape, itemsize)[at] + latencies[move]).sum(axis=2)
+        return (self._slopes[move] * self._bytes(shape, itemsize)[at] + self._latencies[move]).sum(axis=2)
 
     def combined(
         self,
@@ -159,14 +176,6 @@ class Resharding:
             for before, more in zip(natural, added, strict=True)
             if before + axes == tuple(sorted(before + axes))
         ]
-
-    def _coefficients(self) -> tuple[np.ndarray, np.ndarray]:
-        """Slope and latency of every move known so far; the last entry, which -1 finds, is no move."""
-        for kind, axes in self.chains.moves[len(self._slopes) :]:
-            latency = communication.seconds(kind, 0.0, axes, self.mesh)
-            self._latencies.append(latency)
-            self._slopes.append((communication.seconds(kind, LARGE, axes, self.mesh) - latency) / LARGE)
-        return np.array([*self._slopes, 0.0]), np.array([*self._latencies, 0.0])
 
     def _bytes(self, shape: Sequence[int], itemsize: int) -> np.ndarray:
         """Bytes of a device's shard under every layout; a dimension that does not divide is padded."""

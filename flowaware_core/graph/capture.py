@@ -19,7 +19,7 @@ import numpy as np
 
 from flowaware_core import versions
 from flowaware_core.graph.expansion import expanded
-from flowaware_core.graph.model import Constant, Graph, Operand, Operator, Role, Subgraph, Tensor
+from flowaware_core.graph.model import Constant, Graph, Operand, Operator, Role, Subgraph, Tensor, needed
 from flowaware_core.graph.rules import Rule, rule
 from flowaware_core.task import Task
 
@@ -58,7 +58,7 @@ def capture(task: Task) -> Graph:
     outputs = tuple(tracer.read(environment, variable) for variable in closed.jaxpr.outvars)
     return Graph(
         tensors=tuple(tracer.tensors),
-        operators=_numbered(_needed(operators, outputs), itertools.count()),
+        operators=_numbered(needed(operators, outputs), itertools.count()),
         inputs=tuple(inputs),
         outputs=outputs,
         constants=constants,
@@ -87,21 +87,6 @@ def _carried_leaves(task: Task, starts: Sequence[int], returned: Any) -> dict[in
             )
         pairs |= {int(starts[position] + index): int(counts[result] + index) for index in range(len(before))}
     return pairs
-
-
-def _needed(operators: Sequence[Operator], outputs: Sequence[Operand]) -> tuple[Operator, ...]:
-    """The operators without those that no output depends on, which a compiler would drop too."""
-    wanted = {output for output in outputs if isinstance(output, int)}
-    kept: list[Operator] = []
-    for operator in reversed(operators):
-        if operator.equation.effects or not wanted.isdisjoint(operator.results):
-            wanted.update(operator.inputs)
-            bodies = tuple(
-                dataclasses.replace(body, operators=_needed(body.operators, body.outputs))
-                for body in operator.subgraphs
-            )
-            kept.append(dataclasses.replace(operator, subgraphs=bodies) if bodies else operator)
-    return tuple(reversed(kept))
 
 
 def _numbered(operators: Sequence[Operator], numbers: Iterator[int]) -> tuple[Operator, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
+
+import jax
 
 from flowaware_core import versions
 from flowaware_core.graph.rules import Rule
@@ -141,17 +143,43 @@ class Graph:
         yield from _walk(self.operators, 1)
 
     @functools.cached_property
-    def traffic(self) -> tuple[int, ...]:
+    def traffic(self) -> dict[int, int]:
         """Per operator id the bytes that one run of the whole operator reads and writes."""
         sizes = [tensor.bytes for tensor in self.tensors]
-        return tuple(
-            sum([sizes[tensor] for tensor in operator.inputs]) + sum([sizes[tensor] for tensor in operator.results])
+        return {
+            operator.id: sum([sizes[tensor] for tensor in (*operator.inputs, *operator.results)])
             for operator, _ in self.walk()
+        }
+
+    def part(self, outputs: Sequence[int]) -> Graph:
+        """What is needed for some of the outputs, which are then a list; inputs, tensors and operators keep their numbers."""
+        chosen = tuple(self.outputs[position] for position in outputs)
+        place = {position: index for index, position in enumerate(outputs)}
+        return dataclasses.replace(
+            self,
+            operators=needed(self.operators, chosen),
+            outputs=chosen,
+            carried={leaf: place[output] for leaf, output in self.carried.items() if output in place},
+            out_tree=jax.tree.structure([0] * len(chosen)),
         )
 
     @property
     def num_operators(self) -> int:
         return sum(1 for _ in self.walk())
+
+
+def needed(operators: Sequence[Operator], outputs: Sequence[Operand]) -> tuple[Operator, ...]:
+    """The operators without those that no output depends on, which a compiler would drop too."""
+    wanted = {output for output in outputs if isinstance(output, int)}
+    kept: list[Operator] = []
+    for operator in reversed(operators):
+        if operator.equation.effects or not wanted.isdisjoint(operator.results):
+            wanted.update(operator.inputs)
+            bodies = tuple(
+                dataclasses.replace(body, operators=needed(body.operators, body.outputs)) for body in operator.subgraphs
+            )
+            kept.append(dataclasses.replace(operator, subgraphs=bodies) if bodies else operator)
+    return tuple(reversed(kept))
 
 
 def _walk(operators: tuple[Operator, ...], times: int) -> Iterator[tuple[Operator, int]]:

@@ -46,7 +46,7 @@ class Kind:
 
 def kinds(function: Callable[..., Any], *args: Any) -> tuple[Kind, ...]:
     """The kinds of blocks of a function of abstract arguments; makes no array."""
-    return _kinds(_flat(function, args)[0])
+    return _kinds(flat(function, args)[0])
 
 
 def applied(function: Callable[..., Any], policies: Mapping[str, str]) -> Callable[..., Any]:
@@ -60,7 +60,7 @@ def applied(function: Callable[..., Any], policies: Mapping[str, str]) -> Callab
     """
 
     def run(*args: Any) -> Any:
-        closed, tree = _flat(function, args)
+        closed, tree = flat(function, args)
         known = {kind.name: kind for kind in _kinds(closed)}
         for name, policy in policies.items():
             if name not in known or policy not in POLICIES:
@@ -74,8 +74,9 @@ def applied(function: Callable[..., Any], policies: Mapping[str, str]) -> Callab
     return run
 
 
-def _flat(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Any]:
+def flat(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Any]:
     """The function's equations with inner calls opened, and how its results are made up of leaves."""
+    versions.use_partitionable_random_numbers()
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     leaves = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(args)]
     return jax.make_jaxpr(lambda *values: _opened(closed, values))(*leaves), jax.tree.structure(shapes)
