@@ -203,12 +203,14 @@ def folded(given: argparse.Namespace) -> dict[str, Any]:
             case = [MODEL, shallow(given.blocks[0]), 0, ROWS, FURTHER]
             program = f"{THEIRS}\nsizes = {sizes[len(seconds) :]}"
             side = Side(given.peer, program, [given.original, ROOT], case, EACH)
-            seconds.append(side.facts["seconds"])
-            while len(seconds) < len(sizes) and time.monotonic() < until:
-                seconds.append(side.answer()["seconds"])
+            answer = side.facts
+            while True:
+                seconds.append(answer["seconds"])
                 kept.write_text(json.dumps(found))
+                if len(seconds) == len(sizes) or time.monotonic() > until:
+                    break
+                answer = side.answer()
             side.stop()
-            kept.write_text(json.dumps(found))
         done = "" if len(seconds) == len(sizes) else " so far; the same command goes on"
         print(f"original, {policy}: {sum(seconds):.1f} s, {len(seconds)} of {len(sizes)} programs{done}", flush=True)
     return found
