@@ -75,7 +75,8 @@ def read_items(source: Path, alignments: Path | None, single_sequence: bool = Fa
         records, problems = records_of(path)
         own = path if kind(path) in ALIGNMENTS else None
         for record in records:
-            notes = [problem for problem in problems if problem.record == record.name]
+            # What is wrong with the rows of an alignment is found once more, and said, where they are read for its chains.
+            notes = [problem for problem in problems if problem.record == record.name and own is None]
             items.append(item_of(record, own, alignments, single_sequence, notes, taken))
         for name, found in failures(problems, {record.name for record in records}, path).items():
             items.append(Item(unique(name, taken, None), None, problems=tuple(found)))

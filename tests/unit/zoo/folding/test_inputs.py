@@ -30,3 +30,9 @@ def test_an_empty_folder_and_a_missing_one_say_what_is_expected(tmp_path: Path) 
         read_items(tmp_path, None)
     with pytest.raises(UserError, match="no such file or folder"):
         read_items(tmp_path / "none", None)
+
+
+def test_a_row_that_is_left_out_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "c.a3m").write_text(">q\nACD\n>short\nAC\n")
+    (item,) = read_items(tmp_path, None)
+    assert not item.failed and [problem.record for problem in item.problems] == ["short"]
