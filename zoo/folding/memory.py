@@ -23,8 +23,9 @@ def forecast_bytes(size: Size, config: ConfigDict) -> float:
     points = 12 * size.residues**2 * 4 * 3 * 4  # distances of invariant point attention
     row = c.evoformer.msa_row_attention_with_pair_bias.num_head * size.residues**2 * 4
     chunks = 4 * max(config.model.global_config.chunk_bytes, LEAST_ROWS * row)
-    # Six arrays of the pairs' size live in a triangle multiplication, four of the alignment's in a row attention.
-    return parameters + 6 * pair + max(4 * main + further, 4 * further + main + letters) + points + chunks
+    # Fourteen arrays of the pairs' size live around a triangle multiplication (its sides and their product twice, as they are
+    # turned for the sum, and what goes into and out of its loops), four of the alignment's in a row attention.
+    return parameters + 14 * pair + max(4 * main + further, 4 * further + main + letters) + points + chunks
 
 
 def free_bytes(device: Any) -> float:
