@@ -5,6 +5,8 @@ plan = fa.plan(task, cluster)
 step = fa.apply(plan, task)
 """
 
+from flowaware_core.accelerators import CARDS as CARDS
+from flowaware_core.accelerators import unattached as unattached
 from flowaware_core.api import STRATEGIES as STRATEGIES
 from flowaware_core.api import DoesNotFit as DoesNotFit
 from flowaware_core.api import Pin as Pin

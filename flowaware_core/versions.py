@@ -211,9 +211,10 @@ def cost(compiled: jax.stages.Compiled) -> dict[str, float]:
 
 
 def backend(compiled: jax.stages.Compiled) -> str:
-    """The platform a program was compiled for: "cpu", "gpu" ..."""
-    executable: Any = compiled.runtime_executable()
-    return str(executable.local_devices()[0].platform) if executable is not None else "cpu"
+    """The platform a program was compiled for: "cpu", "gpu", or "cuda" for a card that is not attached."""
+    shardings: Any = jax.tree.leaves((compiled.input_shardings, compiled.output_shardings))
+    devices = [device for sharding in shardings[:1] for device in sharding.device_set]
+    return str(devices[0].platform) if devices else "cpu"
 
 
 def compiler_options(platform: str, optimise: bool = True) -> dict[str, Any]:
@@ -226,10 +227,15 @@ def compiler_options(platform: str, optimise: bool = True) -> dict[str, Any]:
     It also joins what is computed again in the backward pass with what was computed first, unless barriers are left standing.
     On 0.4.34 only the environment could say so: there a CPU saves no memory by computing again outside loops.
 
+    The GPU compiler chooses among kernels by trying them; for a card that is not attached its first guess must do, which for
+    products that it writes itself need not exist.
+
     Args:
         platform: what is compiled for.
         optimise: whether the machine code shall be fast to run rather than fast to make.
     """
+    if platform == "gpu":
+        return {} if optimise else {"xla_gpu_enable_triton_gemm": False}
     options: dict[str, str | bool | int] = {} if optimise else {"xla_backend_optimization_level": 0}
     if platform == "cpu" and VERSION >= (0, 8):
         options["xla_cpu_experimental_ynn_fusion_type"] = ""

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import flowaware_core as fa
 from zoo.clusters import ClusterConfig
 from zoo.errors import UserError
 from zoo.paths import conf_dir
@@ -75,6 +76,7 @@ class Config:
     eval_every: int = 1000
     checkpoint_every: int = 1000
     audit: bool = False
+    audit_target: str | None = None
     compare: str = "none"
 
     def __post_init__(self) -> None:
@@ -85,6 +87,8 @@ class Config:
                 raise ValueError(f"{name}={value}; it must be a whole number of at least {bound}")
         if self.seed >= 2**32:
             raise ValueError(f"seed={self.seed}; it must be below 2**32")
+        if self.audit_target is not None and self.audit_target not in fa.CARDS:
+            raise ValueError(f"audit_target={self.audit_target}; cards to compile for are {', '.join(fa.CARDS)}")
         if self.compare not in ("none", "all"):
             raise ValueError(f"compare={self.compare}; allowed are none and all")
 

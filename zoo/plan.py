@@ -9,7 +9,7 @@ import jax
 
 import flowaware_core as fa
 from zoo.config import Config, compose
-from zoo.errors import DONE, exit_code
+from zoo.errors import DONE, UserError, exit_code
 from zoo.runtime import devices
 from zoo.runtime.devices import Machine
 from zoo.runtime.processes import Group
@@ -26,6 +26,8 @@ def main(argv: list[str]) -> int:
         UserError: an option is wrong. DoesNotFit: no plan fits in the cluster's memory.
     """
     config = compose(argv)
+    if config.audit_target is not None:
+        target(config, 1)
     check_strategy(config.strategy)
     check_place(config.run_dir)
     plan(config, devices.settle(config.cluster, Group()), argv)
@@ -57,8 +59,21 @@ def write(config: Config, machine: Machine, argv: Sequence[str], task: fa.Task, 
     program.write_plan(folder, config, found, facts)
     print(fa.describe(found), flush=True)
     if config.audit:
-        program.audited(program.compiled(found, task, jax.devices(), print, runs=False), folder, print)
+        cards = jax.devices() if config.audit_target is None else target(config, found.num_devices)
+        program.audited(program.compiled(found, task, cards, print, runs=False), folder, print)
     print(f"written to {folder.path}")
+
+
+def target(config: Config, count: int) -> list[jax.Device]:
+    """Cards that are not here, to compile for.
+
+    Raises:
+        UserError: their compiler is not installed.
+    """
+    try:
+        return fa.unattached(str(config.audit_target), count)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 if __name__ == "__main__":

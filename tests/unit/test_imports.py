@@ -44,12 +44,24 @@ ROOMS = {
     "drafting": {"search", "program", "cost", "graph", "cluster"},
     "api": {"drafting", "step", "search", "program", "cost", "graph", "cluster", "explain", "identity", "outline"},
     "training": {"graph"},
+    "accelerators": set(),
     "pipeline": {"training", "search", "program", "cost", "graph", "cluster"},
     "pipelined": {"pipeline", "training", "execute", "graph"},
     "identity": {"program", "cluster"},
     "page": {"explain"},
     "timeline": {"page"},
-    "__init__": {"api", "audit", "cluster", "explain", "page", "pipeline", "pipelined", "timeline", "training"},
+    "__init__": {
+        "accelerators",
+        "api",
+        "audit",
+        "cluster",
+        "explain",
+        "page",
+        "pipeline",
+        "pipelined",
+        "timeline",
+        "training",
+    },
 }
 
 
