@@ -5,6 +5,7 @@ Its atoms then move as they must: energy is kept, thermostats give the canonical
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from zoo.md.motion import Motion, State
 from zoo.md.properties import elastic_constants, relaxed
 from zoo.md.trajectory import Trajectory, sorted_system
 from zoo.md.units import ACCELERATION, BAR, BOLTZMANN
-from zoo.models.deepmd.convert import read
+from zoo.models.deepmd.convert import Model, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 TEMPERATURE_K = 300.0
@@ -58,10 +59,14 @@ def test_lattice_and_elastic_constants(model: Path) -> None:
     np.testing.assert_allclose(moduli, elastic, rtol=0.1)
 
 
+def compressed(model: Path) -> Model:
+    return dataclasses.replace(read(model), compressed=True)
+
+
 def moving(model: Path, motion: Motion, steps: int, every: int) -> Iterator[tuple[State, float]]:
     """States of a crystal of 32 atoms, and their kinetic energies in eV."""
     atoms = crystal() * (2, 2, 2)
-    system = sorted_system(read(model), np.zeros(ATOMS, int), atoms.get_masses(), (True, True, True), 1.0)
+    system = sorted_system(compressed(model), np.zeros(ATOMS, int), atoms.get_masses(), (True, True, True), 1.0)
     speed = np.sqrt(
         BOLTZMANN * 2 * TEMPERATURE_K * ACCELERATION / system.mass
     )  # half of it turns into potential energy
@@ -84,7 +89,7 @@ def test_energy_does_not_drift(model: Path) -> None:
 @pytest.mark.parametrize(("ensemble", "freedom"), [("nvt", 3 * ATOMS), ("nose_hoover", 3 * ATOMS - 3)])
 def test_kinetic_energy_is_canonical(model: Path, ensemble: Any, freedom: int) -> None:
     motion = Motion(ensemble, 2.0, TEMPERATURE_K, thermostat_fs=50.0)
-    kinetic = np.asarray([kinetic for _, kinetic in moving(model, motion, 12000, 20)])[50:]
+    kinetic = np.asarray([kinetic for _, kinetic in moving(model, motion, 8000, 20)])[50:]
     heat = BOLTZMANN * TEMPERATURE_K
     mean, variance = kinetic.mean() / (freedom * heat / 2), kinetic.var() / (freedom * heat**2 / 2)
     print(f"{ensemble}: mean {mean:.4f}, variance {variance:.4f} of the canonical ones")
@@ -103,7 +108,7 @@ def test_mean_volume_is_that_of_ase(model: Path) -> None:
     motion = Motion("npt", 2.0, TEMPERATURE_K, pressure_bar, 100.0, 500.0, 7e-7)
     ours = [abs(np.linalg.det(state.cell)) for state, _ in moving(model, motion, steps, 10)][settled // 10 :]
     atoms = crystal() * (2, 2, 2)
-    atoms.calc = DeepPotential(model)
+    atoms.calc = DeepPotential(compressed(model))
     distribution.MaxwellBoltzmannDistribution(atoms, temperature_K=2 * TEMPERATURE_K, rng=np.random.default_rng(0))
     pressure = pressure_bar * BAR
     barostat = md.IsotropicMTKNPT(atoms, 2 * units.fs, TEMPERATURE_K, pressure, 100 * units.fs, 500 * units.fs)
