@@ -23,11 +23,10 @@ from flowaware_core.cost import compute
 from flowaware_core.cost.estimate import Estimate, estimate
 from flowaware_core.graph.capture import capture
 from flowaware_core.graph.layout import local_shape
-from flowaware_core.graph.model import Graph
 from flowaware_core.graph.owners import ALL, Split, split
 from flowaware_core.graph.placement import Placement, place
 from flowaware_core.graph.sections import Section, Trunk
-from flowaware_core.graph.stage import Held, Leafs, Made, Stage, wide
+from flowaware_core.graph.stage import Leafs, Stage, results_of, wide
 from flowaware_core.program import Program
 from flowaware_core.search.operators import Candidate
 from flowaware_core.search.partition import candidates, partition, pipelined
@@ -366,51 +365,3 @@ def _planned(stage: Stage, name: str, inside: Cluster, entry_s: float, under_way
         entry_s,
         candidate.estimate.usage.total + (under_way - 1) * waiting,
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Results:
-    """Positions of a stage's results, and of what comes to it: see `Stage.task`.
-
-    Attributes:
-        own, slots, gradients, sums, extra, passed, back, finished, exports: output leaves.
-        given: input leaves of what comes from the stage before.
-    """
-
-    own: tuple[int, ...]
-    slots: tuple[int, ...]
-    gradients: tuple[int, ...]
-    sums: tuple[int, ...]
-    extra: tuple[int, ...]
-    passed: tuple[int, ...]
-    back: tuple[int, ...]
-    finished: tuple[int, ...]
-    exports: tuple[int, ...]
-    given: slice
-
-    @property
-    def held(self) -> tuple[int, ...]:
-        return (*self.gradients, *self.sums, *self.extra)
-
-    @property
-    def forward(self) -> tuple[int, ...]:
-        return (*self.passed, *self.extra)
-
-    @property
-    def update(self) -> tuple[int, ...]:
-        return (*self.own, *self.slots, *self.finished)
-
-
-def results_of(graph: Graph) -> Results:
-    """Where the results of a stage's program are."""
-    numbers = iter(range(len(graph.outputs)))
-    own, slots, held, made = jax.tree.map(
-        lambda _: next(numbers), jax.tree.unflatten(graph.out_tree, [0] * len(graph.outputs))
-    )
-    _, _, _, given = jax.tree.unflatten(graph.in_tree, range(len(graph.inputs)))
-    start = given.forward[0] if given.forward else 0
-    assert isinstance(held, Held) and isinstance(made, Made)
-    gradients, sums, extra = held
-    passed, back, finished, exports = made
-    span = slice(start, start + len(given.forward))
-    return Results(own, slots, gradients, sums, extra, passed, back, finished, exports, span)

@@ -54,12 +54,10 @@ class Split:
 
     Attributes:
         owners: per argument leaf its stage, or ALL.
-        result_owners: per result leaf the stage that makes it; what all could make is made by the last.
         shares: per stage.
     """
 
     owners: tuple[int, ...]
-    result_owners: tuple[int, ...]
     shares: tuple[Share, ...]
 
 
@@ -108,7 +106,7 @@ class _Splitter:
             if makers[result] == ALL and self.owner[self.jaxpr.invars[leaf]] != ALL:
                 makers[result] = self.owner[self.jaxpr.invars[leaf]]
         makers = [self.stages - 1 if owner == ALL else owner for owner in makers]
-        return Split(tuple(self.owner[variable] for variable in self.jaxpr.invars), tuple(makers), self._shares(makers))
+        return Split(tuple(self.owner[variable] for variable in self.jaxpr.invars), self._shares(makers))
 
     def _arrays(self) -> dict[Any, int]:
         """Array variable -> the stage of all the arrays that it meets."""

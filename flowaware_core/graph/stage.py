@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from flowaware_core.graph.model import Graph
 from flowaware_core.graph.owners import Share
 from flowaware_core.graph.sections import Section, differentiable
 from flowaware_core.task import Task
@@ -201,3 +202,51 @@ class Stage:
 def wide(shape: Any) -> jax.ShapeDtypeStruct:
     """What gradients and means of a type are summed in: at least 32 bits."""
     return jax.ShapeDtypeStruct(shape.shape, jnp.promote_types(shape.dtype, jnp.float32))
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """Positions of a stage's results, and of what comes to it: see `Stage.task`.
+
+    Attributes:
+        own, slots, gradients, sums, extra, passed, back, finished, exports: output leaves.
+        given: input leaves of what comes from the stage before.
+    """
+
+    own: tuple[int, ...]
+    slots: tuple[int, ...]
+    gradients: tuple[int, ...]
+    sums: tuple[int, ...]
+    extra: tuple[int, ...]
+    passed: tuple[int, ...]
+    back: tuple[int, ...]
+    finished: tuple[int, ...]
+    exports: tuple[int, ...]
+    given: slice
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        return (*self.gradients, *self.sums, *self.extra)
+
+    @property
+    def forward(self) -> tuple[int, ...]:
+        return (*self.passed, *self.extra)
+
+    @property
+    def update(self) -> tuple[int, ...]:
+        return (*self.own, *self.slots, *self.finished)
+
+
+def results_of(graph: Graph) -> Results:
+    """Where the results of a stage's program are."""
+    numbers = iter(range(len(graph.outputs)))
+    own, slots, held, made = jax.tree.map(
+        lambda _: next(numbers), jax.tree.unflatten(graph.out_tree, [0] * len(graph.outputs))
+    )
+    _, _, _, given = jax.tree.unflatten(graph.in_tree, range(len(graph.inputs)))
+    start = given.forward[0] if given.forward else 0
+    assert isinstance(held, Held) and isinstance(made, Made)
+    gradients, sums, extra = held
+    passed, back, finished, exports = made
+    span = slice(start, start + len(given.forward))
+    return Results(own, slots, gradients, sums, extra, passed, back, finished, exports, span)
