@@ -125,7 +125,7 @@ def _planned(
     names = [name for name in beside if name != "auto"] if strategy == "auto" else []
     result = planner.against(result, names)
     if not result.best.fits:
-        raise DoesNotFit(shortfall(program, cluster, result.best))
+        raise DoesNotFit(shortfall(program, planner, result.best))
     others = [planner.plan(name).best for name in names]
     spent = {
         "capture": program.capture_s,

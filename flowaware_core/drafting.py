@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flowaware_core.cluster.mesh import Mesh
-from flowaware_core.cluster.model import GIB, Cluster, Device
+from flowaware_core.cluster.model import GIB, Device
 from flowaware_core.cost import communication
 from flowaware_core.cost.estimate import Estimate
 from flowaware_core.cost.memory import Usage
@@ -131,8 +131,9 @@ def _names(mesh: Mesh, axes: Sequence[int]) -> str:
     return " x ".join(f"{mesh.names[axis]} ({mesh.sizes[axis]})" for axis in axes)
 
 
-def shortfall(program: Program, cluster: Cluster, best: Candidate) -> str:
+def shortfall(program: Program, planner: Planner, best: Candidate) -> str:
     """How much is missing, and the nearest cluster on which the same strategy fits."""
+    cluster = planner.cluster
     needed, usable = best.estimate.usage.total, cluster.device.usable_bytes
     text = (
         f"{program.task.name} does not fit on {cluster.name}: the leanest plan found ({best.strategy}) needs {needed / GIB:.2f} GiB"
@@ -142,7 +143,10 @@ def shortfall(program: Program, cluster: Cluster, best: Candidate) -> str:
     for factor in (2, 4, 8):
         levels = (dataclasses.replace(outer, size=outer.size * factor), *cluster.levels[1:])
         larger = dataclasses.replace(cluster, levels=levels)
-        if Planner(program.graph, program.structure, larger).plan(best.strategy).best.fits:
+        # What people write by hand is found at once, and the search is never worse.
+        tried = ("fsdp", "auto") if best.strategy == "auto" else (best.strategy,)
+        other = planner.on(larger, planner.axes)
+        if any(other.plan(strategy).best.fits for strategy in tried):
             return f"{text}. It would fit on {outer.size * factor} {outer.name}s instead of {outer.size}"
     memory = needed / cluster.device.usable_fraction / GIB
     return f"{text}. It would fit on devices with {memory:.1f} GiB of memory; a smaller batch needs less"
