@@ -144,7 +144,8 @@ def item_of(
 ) -> Item:
     same = taken.get(safe(record.name))
     if same is not None and same.record is not None and same.record.chains == record.chains:
-        note = Problem(record.file, f"the same protein as {same.name}", record.name, record.line, fatal=False)
+        text = f"the same protein as {same.record.file}, whose results are in {same.name}"
+        note = Problem(record.file, text, record.name, record.line, fatal=False)
         return Item(unique(record.name, taken, None), record, problems=(note,), duplicate_of=same.name)
     found, problems = chain_alignments(record, own, folder, single_sequence)
     name = unique(record.name, taken, None)
