@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from jax.experimental import topologies
-
 # What all supported cards have in common, then what each has.
 _COMMON = {
     "threads_per_block_limit": 1024,
@@ -71,6 +69,8 @@ def unattached(name: str, count: int) -> list[Any]:
         raise ValueError(
             f"compiling for {name} takes XLA's GPU compiler, which is not installed: pip install 'flowaware-zoo[gpu-audit]'"
         )
+    from jax.experimental import topologies
+
     topology = topologies.get_topology_desc(
         topology_name=f"{name} x {count}", platform="cuda", target_config=_description(name), topology=f"1x{count}x1"
     )

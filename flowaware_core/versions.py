@@ -45,6 +45,7 @@ __all__ = [
     "shard_map",
     "source",
     "use_partitionable_random_numbers",
+    "variables",
     "without_references",
 ]
 
@@ -98,6 +99,11 @@ def excerpt(jaxpr: Jaxpr, inputs: Sequence[Any], outputs: Sequence[Any], equatio
     if VERSION < (0, 5):
         changed["debug_info"] = None  # it knows the names of the whole's arguments, and insists on their number
     return ClosedJaxpr(jaxpr.replace(**changed), ())
+
+
+def variables(atoms: Sequence[Any]) -> list[Any]:
+    """The atoms of an equation or a jaxpr that are no literals."""
+    return [atom for atom in atoms if not isinstance(atom, Literal)]
 
 
 def source(equation: JaxprEqn) -> str:

@@ -119,7 +119,7 @@ class _Splitter:
             return variable
 
         for equation in self.jaxpr.eqns:
-            arrays = [v for v in _variables([*equation.invars, *equation.outvars]) if v.aval.shape]
+            arrays = [v for v in versions.variables([*equation.invars, *equation.outvars]) if v.aval.shape]
             for variable in arrays[1:]:
                 parent[root(variable)] = root(arrays[0])
         stage_of: dict[Any, int] = {}
@@ -140,8 +140,8 @@ class _Splitter:
         }
         self.owner.update(dict.fromkeys(self.constants, ALL))
         for equation in self.jaxpr.eqns:
-            owners = {self.owner[v] for v in _variables(equation.invars)} - {ALL}
-            mine = {arrays[v] for v in _variables([*equation.invars, *equation.outvars]) if v in arrays}
+            owners = {self.owner[v] for v in versions.variables(equation.invars)} - {ALL}
+            mine = {arrays[v] for v in versions.variables([*equation.invars, *equation.outvars]) if v in arrays}
             chosen = mine or owners
             self.owner.update(dict.fromkeys(equation.outvars, chosen.pop() if len(chosen) == 1 else ALL))
 
@@ -192,7 +192,7 @@ class _Splitter:
     def _slice(self, stage: int, atoms: Sequence[Any]) -> tuple[list[Any], tuple[int, ...], tuple[Any, ...], list[Any]]:
         """The equations that a stage runs for some variables; leaves, imports and constants that it reads."""
         foreign = {v for v in self.owner if self.owner[v] not in (ALL, stage)}
-        wanted = set(_variables(atoms))
+        wanted = set(versions.variables(atoms))
         chosen, imported = [], wanted & foreign
         wanted -= imported
         for equation in reversed(self.jaxpr.eqns):
@@ -200,7 +200,7 @@ class _Splitter:
                 continue
             chosen.append(equation)
             wanted.difference_update(equation.outvars)
-            needed = set(_variables(equation.invars))
+            needed = set(versions.variables(equation.invars))
             imported |= needed & foreign
             wanted |= needed - foreign
         arguments = {variable: leaf for leaf, variable in enumerate(self.jaxpr.invars)}
@@ -216,7 +216,3 @@ class _Splitter:
             needed = self._slice(pending[variable], [variable])[2]
             found[variable] = max((found[v] + 1 for v in needed), default=0)
         return found
-
-
-def _variables(atoms: Sequence[Any]) -> list[Any]:
-    return [atom for atom in atoms if not isinstance(atom, versions.Literal)]

@@ -99,7 +99,7 @@ def _opened(closed: Any, values: Sequence[Any]) -> list[Any]:
 
 def _again(jaxpr: Any, equation: Any, values: Sequence[Any]) -> list[Any]:
     """One equation of a program, which remembers the line that it comes from."""
-    inputs = list(dict.fromkeys(_variables(equation.invars)))
+    inputs = list(dict.fromkeys(versions.variables(equation.invars)))
     given = {
         atom: value
         for atom, value in zip(equation.invars, values, strict=True)
@@ -150,8 +150,8 @@ def _crossing(jaxpr: Any) -> list[int]:
     """Per equation the bytes that are made before it and read at it or later."""
     last = {}
     for index, equation in enumerate(jaxpr.eqns):
-        last.update(dict.fromkeys(_variables(equation.invars), index))
-    last.update({atom: len(jaxpr.eqns) for atom in _variables(jaxpr.outvars)})
+        last.update(dict.fromkeys(versions.variables(equation.invars), index))
+    last.update({atom: len(jaxpr.eqns) for atom in versions.variables(jaxpr.outvars)})
     change = [0] * (len(jaxpr.eqns) + 2)
     for index, equation in enumerate(jaxpr.eqns):
         for variable in equation.outvars:
@@ -159,10 +159,6 @@ def _crossing(jaxpr: Any) -> list[int]:
             change[index + 1] += size
             change[max(last.get(variable, 0), index) + 1] -= size
     return list(itertools.accumulate(change))[: len(jaxpr.eqns)]
-
-
-def _variables(atoms: Sequence[Any]) -> list[Any]:
-    return [atom for atom in atoms if not isinstance(atom, versions.Literal)]
 
 
 def _run(closed: Any, chosen: Mapping[Kind, str], values: Sequence[Any]) -> list[Any]:
@@ -199,9 +195,9 @@ def _piece(jaxpr: Any, begin: int, end: int) -> Any:
     """Some equations as a program: what they read from outside comes in, what is read behind them goes out."""
     equations = jaxpr.eqns[begin:end]
     made = {variable for equation in equations for variable in equation.outvars}
-    reads = [atom for equation in equations for atom in _variables(equation.invars)]
-    later = {atom for equation in jaxpr.eqns[end:] for atom in _variables(equation.invars)} | set(
-        _variables(jaxpr.outvars)
+    reads = [atom for equation in equations for atom in versions.variables(equation.invars)]
+    later = {atom for equation in jaxpr.eqns[end:] for atom in versions.variables(equation.invars)} | set(
+        versions.variables(jaxpr.outvars)
     )
     inputs = list(dict.fromkeys(atom for atom in reads if atom not in made))
     outputs = [variable for equation in equations for variable in equation.outvars if variable in later]

@@ -68,7 +68,7 @@ class Trunk:
         self._maker: dict[Any, int] = {}
         self._light: list[bool] = []
         for index, equation in enumerate(self._jaxpr.eqns):
-            light = heavy.isdisjoint(_variables(equation.invars)) and not equation.effects
+            light = heavy.isdisjoint(versions.variables(equation.invars)) and not equation.effects
             self._light.append(light)
             self._maker.update(dict.fromkeys(equation.outvars, index))
             if not light:
@@ -95,20 +95,22 @@ class Trunk:
         """One equation as a program."""
         equation = self._jaxpr.eqns[index]
         outputs = [variable for variable in equation.outvars if not isinstance(variable, versions.DropVar)]
-        return versions.excerpt(self._jaxpr, list(dict.fromkeys(_variables(equation.invars))), outputs, [equation])
+        return versions.excerpt(
+            self._jaxpr, list(dict.fromkeys(versions.variables(equation.invars))), outputs, [equation]
+        )
 
     def _section(
         self, begin: int, end: int, passed: Sequence[Any], results: Sequence[int]
     ) -> tuple[Section, list[Any]]:
         atoms = [self._jaxpr.outvars[position] for position in results]
-        wanted = set(_variables([*passed, *atoms]))
+        wanted = set(versions.variables([*passed, *atoms]))
         chosen = []
         for index in reversed(range(end)):
             equation = self._jaxpr.eqns[index]
             if not wanted.isdisjoint(equation.outvars) and (self._light[index] or index >= begin):
                 chosen.append(equation)
                 wanted.difference_update(equation.outvars)
-                wanted.update(_variables(equation.invars))
+                wanted.update(versions.variables(equation.invars))
         arguments = {variable: index for index, variable in enumerate(self._jaxpr.invars)}
         leaves = sorted(arguments[variable] for variable in wanted if variable in arguments)
         closed = [variable for variable in self._constants if variable in wanted]
@@ -139,7 +141,7 @@ class Trunk:
         change = np.zeros(len(self._jaxpr.eqns) + 2)
         last: dict[Any, int] = {}
         for index, equation in enumerate(self._jaxpr.eqns):
-            for variable in _variables(equation.invars):
+            for variable in versions.variables(equation.invars):
                 maker = self._maker.get(variable)
                 if maker is not None and not self._light[maker]:
                     last[variable] = index
@@ -151,10 +153,6 @@ class Trunk:
 
 def _place(jaxpr: Any, index: int, variable: Any) -> int:
     return list(jaxpr.eqns[index].outvars).index(variable)
-
-
-def _variables(atoms: Sequence[Any]) -> list[Any]:
-    return [atom for atom in atoms if not isinstance(atom, versions.Literal)]
 
 
 def _shapes(variables: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:

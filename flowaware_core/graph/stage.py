@@ -79,7 +79,9 @@ class Stage:
         numbers: argument leaves of the update that every stage has.
         lent: the own parameters of which other stages find gradients too, once per such stage.
         sums: results of the loss that are summed here.
-        shapes: of the update's argument leaves and of the loss's.
+        extra_results: leaf of what the model carries -> the result of the loss that replaces it.
+        update_leaf: ("params" | "slots" | "gradients" | "sums", number) -> position among the update's argument leaves.
+        loss_shapes, update_shapes: of the argument leaves of the loss and of the update.
     """
 
     section: Section
