@@ -13,14 +13,13 @@ Activation = Literal["tanh", "relu", "relu6", "softplus", "sigmoid", "gelu", "ge
 
 
 @dataclasses.dataclass(frozen=True)
-class SeA:
-    """DeepPot-SE with distances and angles (se_e2_a).
+class DeepPot:
+    """What the two forms of DeepPot-SE have in common.
 
     Attributes:
         rcut, rcut_smth: where the switch reaches 0, and where it leaves 1.
         sel: the most neighbours of each type, or "auto", "auto:FACTOR": from the data, times the factor (1.1).
         neuron: widths of the embedding net.
-        axis_neuron: how many of its outputs form the second factor of the descriptor.
         resnet_dt: whether residual layers learn a step size.
         type_one_side: one embedding net per neighbour type; otherwise one per pair of types.
         exclude_types: pairs of types that do not see each other.
@@ -34,7 +33,6 @@ class SeA:
     rcut_smth: float = 0.5
     sel: tuple[int, ...] | str = "auto"
     neuron: tuple[int, ...] = (10, 20, 40)
-    axis_neuron: int = 4
     resnet_dt: bool = False
     type_one_side: bool = False
     activation_function: Activation = "tanh"
@@ -44,34 +42,32 @@ class SeA:
     set_davg_zero: bool = False
     trainable: bool = True
     seed: int | None = None
-    type: Literal["se_e2_a"] = "se_e2_a"
 
     def __post_init__(self) -> None:
         check_range(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class SeA(DeepPot):
+    """DeepPot-SE with distances and angles (se_e2_a).
+
+    Attributes:
+        axis_neuron: how many outputs of the embedding net form the second factor of the descriptor.
+    """
+
+    axis_neuron: int = 4
+    type: Literal["se_e2_a"] = "se_e2_a"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         check_axis(self)
 
 
 @dataclasses.dataclass(frozen=True)
-class SeR:
-    """DeepPot-SE with distances alone (se_e2_r); attributes as `SeA`."""
+class SeR(DeepPot):
+    """DeepPot-SE with distances alone (se_e2_r)."""
 
-    rcut: float
-    rcut_smth: float = 0.5
-    sel: tuple[int, ...] | str = "auto"
-    neuron: tuple[int, ...] = (10, 20, 40)
-    resnet_dt: bool = False
-    type_one_side: bool = False
-    activation_function: Activation = "tanh"
-    precision: Precision = "float64"
-    exclude_types: tuple[tuple[int, int], ...] = ()
-    env_protection: float = 0.0
-    set_davg_zero: bool = False
-    trainable: bool = True
-    seed: int | None = None
     type: Literal["se_e2_r"] = "se_e2_r"
-
-    def __post_init__(self) -> None:
-        check_range(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +85,7 @@ class SeAtten:
         smooth_type_embedding: attention and type factors vanish smoothly at the cutoff.
         concat_output_tebd: the fitting net sees the type embedding too.
         use_econf_tebd, use_tebd_bias, trainable_ln, ln_eps: details of embedding and layer norm.
-        The rest is as in `SeA`.
+        The rest is as in `DeepPot`.
     """
 
     rcut: float
