@@ -67,7 +67,7 @@ def test_good_bad_and_duplicate_proteins(tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     (source / "a.fasta").write_text(">one\nACDEFGHIKL\n>two\nMKTAYIAKQRX\n")
     assert exit_code(main)([*words, "params=random"]) == DONE
-    assert "buckets" not in capsys.readouterr().out  # nothing was left to do
+    assert "bucket" not in capsys.readouterr().out  # nothing was left to do
     assert (output / f"one/result_{stem}.npz").read_bytes() == before
 
 

@@ -17,6 +17,8 @@ from zoo.proteins.residues import ALIGNMENT_LETTERS, GAP
 
 SEQUENCES = (".fasta", ".fa", ".faa", ".fas")
 TABLES = (".csv", ".tsv")
+READ = SEQUENCES + TABLES + ALIGNMENTS
+EXPECTED = f"files that end in {', '.join(READ)} (also packed: .gz, .xz)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,15 +88,21 @@ def read_items(source: Path, alignments: Path | None, single_sequence: bool = Fa
 def files_of(source: Path) -> list[Path]:
     if not source.exists():
         raise UserError(f"input={source}: no such file or folder")
-    if source.is_file():
-        return [source]
-    known = SEQUENCES + TABLES + ALIGNMENTS
-    files = sorted(path for path in source.iterdir() if path.is_file() and kind(path) in known)
+    files = sorted(path for path in within(source) if kind(path) in READ)
     if not files:
-        raise UserError(
-            f"input={source}: holds no protein; expected files that end in {', '.join(known)} (also packed: .gz, .xz)"
-        )
+        what = "is no file of proteins" if source.is_file() else "holds no protein"
+        raise UserError(f"input={source}: {what}; expected {EXPECTED}")
     return files
+
+
+def passed_over(source: Path) -> list[Problem]:
+    """The files of a folder that are not read, for their endings."""
+    others = sorted(path for path in within(source) if kind(path) not in READ and not path.name.startswith("."))
+    return [Problem(str(path), f"not read; proteins are in {EXPECTED}", fatal=False) for path in others]
+
+
+def within(source: Path) -> list[Path]:
+    return [source] if source.is_file() else [path for path in source.iterdir() if path.is_file()]
 
 
 def records_of(path: Path) -> tuple[list[Record], list[Problem]]:

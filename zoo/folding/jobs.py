@@ -17,7 +17,7 @@ from zoo.folding.inputs import Item, fingerprint
 from zoo.folding.item_templates import item_templates
 from zoo.folding.memory import forecast_bytes, free_bytes, longest_that_fits
 from zoo.folding.options import PredictOptions
-from zoo.folding.results import FAILED, SKIPPED, Outcome, finished_before, write_status
+from zoo.folding.results import FAILED, SKIPPED, Outcome, finished_before
 from zoo.folding.splitting import Split
 from zoo.models.alphafold2.config import is_multimer, uses_templates
 from zoo.proteins.problems import Problem
@@ -56,38 +56,30 @@ def prepared(
     item: Item,
     configs: tuple[ConfigDict, ...],
     text: str,
-    outcomes: dict[str, Outcome],
     output: Path,
     options: PredictOptions,
-) -> Job | None:
-    """The job of an item, or None where its outcome is known before anything runs."""
-    folder, multimer = output / item.name, is_multimer(configs[0])
+) -> Job | Outcome:
+    """The job of an item, or its outcome where that is known before anything runs."""
+    multimer = is_multimer(configs[0])
     if item.duplicate_of is not None:
-        outcomes[item.name] = Outcome(item.name, SKIPPED, f"the same protein as {item.duplicate_of}")
-    elif item.failed:
-        outcomes[item.name] = Outcome(item.name, FAILED, item.reason)
-    else:
-        assert item.record is not None
-        templates, notes = item_templates(item, options) if any(map(uses_templates, configs)) else ([], [])
-        key = fingerprint(item, text, templates)
-        before = finished_before(folder, key)
-        if before is not None:
-            outcomes[item.name] = before
-            return None
-        if len(item.record.chains) > 1 and not multimer:
-            reason = f"{len(item.record.chains)} chains, but the models are of single chains; choose models=multimer"
-            outcomes[item.name] = Outcome(item.name, FAILED, reason)
-        else:
-            raw = raw_features(item, multimer, templates)
-            sizes = [size_of(raw, read_sizes(config, options)) for config in configs]
-            size = functools.reduce(Size.cover, sizes)
-            split, reason = placed(size, configs[0], options)
-            if not reason:
-                layings = tuple(one.report for chain in templates for one in chain)
-                return Job(item, raw, size, key, tuple(notes), layings, split)
-            outcomes[item.name] = Outcome(item.name, FAILED, reason)
-    write_status(folder, outcomes[item.name], "")
-    return None
+        return Outcome(item.name, SKIPPED, f"the same protein as {item.duplicate_of}")
+    if item.failed:
+        return Outcome(item.name, FAILED, item.reason)
+    assert item.record is not None
+    templates, notes = item_templates(item, options) if any(map(uses_templates, configs)) else ([], [])
+    key = fingerprint(item, text, templates)
+    before = finished_before(output / item.name, key)
+    if before is not None:
+        return before
+    if len(item.record.chains) > 1 and not multimer:
+        reason = f"{len(item.record.chains)} chains, but the models are of single chains; choose models=multimer"
+        return Outcome(item.name, FAILED, reason)
+    raw = raw_features(item, multimer, templates)
+    size = functools.reduce(Size.cover, [size_of(raw, read_sizes(config, options)) for config in configs])
+    split, reason = placed(size, configs[0], options)
+    if reason:
+        return Outcome(item.name, FAILED, reason)
+    return Job(item, raw, size, key, tuple(notes), tuple(one.report for chain in templates for one in chain), split)
 
 
 def placed(size: Size, config: ConfigDict, options: PredictOptions) -> tuple[Split | None, str]:

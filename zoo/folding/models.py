@@ -12,7 +12,14 @@ from ml_collections import ConfigDict
 from zoo.folding.options import MARK, PredictOptions
 from zoo.folding.predictor import Predictor
 from zoo.models.alphafold2.config import changed, preset
-from zoo.models.alphafold2.convert import draw, load
+from zoo.models.alphafold2.convert import Shapes, check, draw, load
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    config: ConfigDict
+    predictor: Predictor
+    shapes: Shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,18 +34,34 @@ def configured(name: str, options: PredictOptions, changes: dict[str, Any]) -> C
     return changed(preset(name), {**changes, **options.changes()})
 
 
-def loaded(configs: dict[str, ConfigDict], options: PredictOptions, say: Callable[[str], None]) -> list[Model]:
-    """The models with their parameters; models of the same architecture share one predictor and its programs."""
-    predictors: dict[str, Predictor] = {}
-    models = []
+def checked(configs: dict[str, ConfigDict], options: PredictOptions, say: Callable[[str], None]) -> dict[str, Network]:
+    """The networks by the names of their models; those of the same architecture share one predictor and its programs.
+
+    Raises:
+        UserError: the file of parameters of one of them is missing, or another's.
+    """
+    made: dict[str, Network] = {}
+    networks = {}
     for name, config in configs.items():
-        predictor = predictors.setdefault(config.model.to_json(), Predictor(config))
-        shapes = predictor.model.parameter_shapes()
+        architecture = config.model.to_json()
+        if architecture not in made:
+            predictor = Predictor(config, say)
+            made[architecture] = Network(config, predictor, predictor.model.parameter_shapes())
+        networks[name] = dataclasses.replace(made[architecture], config=config)
+        if not options.random:
+            check(Path(str(options.params)), networks[name].shapes, name)
+    return networks
+
+
+def loaded(networks: dict[str, Network], options: PredictOptions, say: Callable[[str], None]) -> list[Model]:
+    """The models with their parameters."""
+    models = []
+    for name, network in networks.items():
         if options.random:
-            params, words = draw(shapes, 0), MARK
+            params, words = draw(network.shapes, 0), MARK
         else:
-            params, keys = load(Path(str(options.params)), shapes, name)
+            params, keys = load(Path(str(options.params)), network.shapes, name)
             words = str(keys)
         say(f"{name}: {words}")
-        models.append(Model(name, config, predictor, params))
+        models.append(Model(name, network.config, network.predictor, params))
     return models

@@ -54,9 +54,10 @@ class Prediction:
 class Predictor:
     """A model and its compiled programs; models of the same architecture share them."""
 
-    def __init__(self, config: ConfigDict) -> None:
+    def __init__(self, config: ConfigDict, say: Callable[[str], None] = lambda line: None) -> None:
         self.model = AlphaFold2(config)
-        self.compiled: set[tuple[Size, int]] = set()
+        self._say = say
+        self._sizes: set[tuple[Size, int]] = set()  # for which there is a program
         self._step = jax.jit(self._iterate)
         self._steps: dict[Any, Any] = {}  # over several devices, by shapes and devices
 
@@ -70,6 +71,14 @@ class Predictor:
             for stage, values in stages.items()
         }
         return outputs, following, finite
+
+    def _announce(self, size: Size, templates: int) -> None:
+        if (size, templates) not in self._sizes:
+            self._sizes.add((size, templates))
+            rows = f"{size.rows} + {size.further} rows"
+            self._say(
+                f"preparing the program for {size.residues} residues and {rows}; a new one compiles for a minute or so"
+            )
 
     def _split_step(self, split: Split, *args: Any) -> Any:
         leaves, tree = jax.tree.flatten(args)
@@ -117,7 +126,7 @@ class Predictor:
         last = recycles
         for recycle in range(recycles + 1):
             features = {name: value for name, value in draws(recycle).items() if name in self.model.feature_names()}
-            self.compiled.add((size, features["template_mask"].shape[0] if "template_mask" in features else 0))
+            self._announce(size, features["template_mask"].shape[0] if "template_mask" in features else 0)
             before = np.asarray(previous["prev_pos"])[:num_res, 1]
             own = key if key is None else jax.random.fold_in(key, recycle)
             step = self._step

@@ -15,9 +15,9 @@ import jax
 from zoo.errors import PartlyFailed, UserError
 from zoo.folding import plots
 from zoo.folding.buckets import Bucket, cost, planned, spread
-from zoo.folding.inputs import Item, read_items
+from zoo.folding.inputs import Item, passed_over, read_items
 from zoo.folding.jobs import Job, deciding, prepared
-from zoo.folding.models import Model, configured, loaded
+from zoo.folding.models import Model, checked, configured, loaded
 from zoo.folding.options import PredictOptions
 from zoo.folding.references import reference_chains
 from zoo.folding.report import write_report
@@ -26,6 +26,7 @@ from zoo.folding.results import (
     FAILED,
     SKIPPED,
     Outcome,
+    write_status,
     write_summary,
 )
 from zoo.folding.searching import with_alignments
@@ -33,6 +34,7 @@ from zoo.folding.single import one_protein
 from zoo.folding.spreading import imbalance, over_devices
 from zoo.models.alphafold2.convert import WHERE
 from zoo.proteins import relaxation
+from zoo.proteins.problems import Problem
 
 Say = Callable[[str], None]
 
@@ -51,26 +53,28 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
     if options.relax != "none":
         relaxation.library()
     items = read_items(source, options.alignments, options.msa == "single")
-    report(items, say)
-    output.mkdir(parents=True, exist_ok=True)
+    report(passed_over(source), say)
+    report([problem for item in items for problem in item.problems], say)
+    # Nothing is searched, and nothing written, for models that cannot run.
+    networks = {} if options.stage == "msa" else checked(configs, options, say)
     items = with_alignments(items, options, output, say)
     if options.stage == "msa":
         return only_searched(items, say)
     keep_programs()
     text = json.dumps([deciding(options), changes, seed], sort_keys=True, default=str)
-    outcomes: dict[str, Outcome] = {}
-    jobs = [
-        job
-        for job in (prepared(item, tuple(configs.values()), text, outcomes, output, options) for item in items)
-        if job
-    ]
+    found = [prepared(item, tuple(configs.values()), text, output, options) for item in items]
+    jobs = [one for one in found if isinstance(one, Job)]
     for job in jobs:
         if job.templates or job.notes:
             why = f"; {len(job.notes)} left out, templates.json says why" if job.notes else ""
             say(f"{job.item.name}: {len(job.templates)} templates{why}")
         missing = reference_chains(job.item, options.references)[1] if options.references else []
-        report([dataclasses.replace(job.item, problems=tuple(missing))], say)
-    models = loaded(configs, options, say) if jobs else []
+        report(missing, say)
+    models = loaded(networks, options, say) if jobs else []
+    outcomes = {one.name: one for one in found if isinstance(one, Outcome)}
+    for outcome in outcomes.values():
+        if outcome.status != DONE:
+            write_status(output / outcome.name, outcome, "")
     if jobs and options.plots and not plots.available():
         say("note: no plots, as matplotlib is not installed: pip install matplotlib")
     lock = threading.Lock()
@@ -98,7 +102,10 @@ def together(
     if not jobs:
         return
     plan = planned([job.size for job in jobs], most_waste)
-    say(f"{len(jobs)} proteins in {len(plan.buckets)} buckets, {plan.waste:.0%} of the arithmetic on padding")
+    say(
+        f"{counted(len(jobs), 'protein')} in {counted(len(plan.buckets), 'bucket')}, "
+        f"{plan.waste:.0%} of the arithmetic on padding"
+    )
     ordered = [(jobs[index], bucket) for bucket in plan.buckets for index in bucket.members]
 
     def work(device: Any, members: Sequence[int]) -> None:
@@ -129,10 +136,13 @@ def keep_programs() -> None:
         jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "flowaware-zoo" / "programs"))
 
 
-def report(items: list[Item], say: Say) -> None:
-    for item in items:
-        for problem in item.problems:
-            say(f"{'error' if problem.fatal else 'note'}: {problem}")
+def report(problems: Sequence[Problem], say: Say) -> None:
+    for problem in problems:
+        say(f"{'error' if problem.fatal else 'note'}: {problem}")
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def finish(items: list[Item], outcomes: dict[str, Outcome], output: Path, say: Say) -> None:
@@ -140,6 +150,10 @@ def finish(items: list[Item], outcomes: dict[str, Outcome], output: Path, say: S
     write_summary(output / "summary.csv", ordered)
     write_report(output, ordered)
     count = {status: sum(one.status == status for one in ordered) for status in (DONE, FAILED, SKIPPED)}
+    names = {one.name for one in ordered}
+    old = sorted(path.parent.name for path in output.glob("*/status.json") if path.parent.name not in names)
+    if old:
+        say(f"note: {output} also holds results of proteins that are no longer in the input: {', '.join(old)}")
     say(f"{count[DONE]} done, {count[FAILED]} failed, {count[SKIPPED]} skipped; {output / 'summary.csv'}")
     if count[FAILED]:
         raise PartlyFailed(

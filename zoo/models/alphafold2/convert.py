@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +99,18 @@ def load(path: Path, shapes: Shapes, name: str) -> tuple[Params, KeyReport]:
     Raises:
         UserError: there is no such file, it is of another kind, or it is not of this model; says what it is.
     """
+    report = check(path, shapes, name)
     arrays = read(found(path, name))
-    wanted = keys_and_shapes(shapes)
-    report = compare({key: tuple(array.shape) for key, array in arrays.items()}, wanted)
-    if not report.ok:
-        raise UserError(f"{path}: not the parameters of {name}: {report}.{recognised(arrays)}")
     return tree(shapes, {key: array.astype(np.float32, copy=False) for key, array in arrays.items()}), report
+
+
+def check(path: Path, shapes: Shapes, name: str) -> KeyReport:
+    """Whether a file is of a model, by the headers of its arrays; raises as `load` does."""
+    have = array_shapes(found(path, name))
+    report = compare(have, keys_and_shapes(shapes))
+    if not report.ok:
+        raise UserError(f"{path}: not the parameters of {name}: {report}.{recognised(have)}")
+    return report
 
 
 def found(path: Path, name: str) -> Path:
@@ -116,6 +123,28 @@ def found(path: Path, name: str) -> Path:
 
 def read(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an npz by their keys."""
+    with opened(path) as file:
+        return {key: file[key] for key in file.files}
+
+
+def array_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of all arrays of an npz by their keys; only headers are read."""
+    with opened(path) as file:
+        shapes = {}
+        for key in file.files:
+            with file.zip.open(f"{key}.npy") as entry:
+                version = np.lib.format.read_magic(entry)
+                reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+                shape, _, dtype = reader[version](entry)
+                if dtype.hasobject:
+                    raise ValueError(key)
+                shapes[key] = shape
+        return shapes
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """An npz; whatever is wrong with it, also while it is read, becomes a UserError."""
     with path.open("rb") as file:
         start = file.read(8)
     if not start.startswith(b"PK"):
@@ -128,9 +157,9 @@ def read(path: Path) -> dict[str, np.ndarray]:
                 raise UserError(
                     f"{path}: this is a PyTorch checkpoint, which is never unpickled; expected an npz. {WHERE}"
                 )
-        with np.load(path, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        with np.load(path, allow_pickle=False) as arrays:
+            yield arrays
+    except (zipfile.BadZipFile, EOFError, KeyError, zlib.error) as error:
         raise UserError(f"{path}: damaged ({error}); fetch it again") from None
     except ValueError:
         raise UserError(f"{path}: holds pickled objects, which are never read; expected arrays only") from None

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from zoo.errors import PartlyFailed
+from zoo.errors import PartlyFailed, UserError
 from zoo.folding import run
 from zoo.folding.models import Model
 from zoo.folding.options import PredictOptions
@@ -59,14 +59,15 @@ class Network:
 def networks(monkeypatch: pytest.MonkeyPatch) -> list[Network]:
     made: list[Network] = []
 
-    def loaded(configs: dict[str, ConfigDict], options: PredictOptions, say: Any) -> list[Model]:
+    def loaded(networks: dict[str, ConfigDict], options: PredictOptions, say: Any) -> list[Model]:
         network = Network(preset("model_3"))
         made.append(network)
-        return [Model(name, config, network, {}) for name, config in configs.items()]  # type: ignore[arg-type]
+        return [Model(name, config, network, {}) for name, config in networks.items()]  # type: ignore[arg-type]
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a network was contacted")
 
+    monkeypatch.setattr(run, "checked", lambda configs, options, say: configs)
     monkeypatch.setattr(run, "loaded", loaded)
     monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
@@ -106,6 +107,34 @@ def test_a_failure_stops_nothing_and_is_tried_again(tmp_path: Path, networks: li
     assert "not finite" in rows["odd"]["reason"] and "models=multimer" in rows["many"]["reason"]
     folded(tmp_path, text)
     assert networks[1].calls == [5]  # only the one that failed
+
+
+def test_what_is_not_read_and_what_is_left_from_before_is_said(tmp_path: Path, networks: list[Network]) -> None:
+    source, options = tmp_path / "in", PredictOptions(params="random", models="model_3", plots=False, recycles=0)
+    source.mkdir()
+    (source / "a.fasta").write_text(">a\nACDEF\n")
+    (source / "notes.docx").write_text("?")
+    said: list[str] = []
+    run.predict(source, tmp_path / "out", options, {}, 0, said.append)
+    (line,) = (line for line in said if "notes.docx" in line)
+    assert line.startswith("note: ") and "not read; proteins are in files that end in .fasta" in line
+    assert any(line.startswith("1 protein in 1 bucket,") for line in said)
+    (source / "a.fasta").write_text(">b\nACDEF\n")
+    run.predict(source, tmp_path / "out", options, {}, 0, said.append)
+    assert any("no longer in the input: a" in line for line in said)
+    with pytest.raises(UserError, match="notes.docx: is no file of proteins; expected files that end in .fasta"):
+        run.predict(source / "notes.docx", tmp_path / "out", options, {}, 0, said.append)
+
+
+def test_a_command_that_cannot_run_leaves_nothing(tmp_path: Path) -> None:
+    """Also not the status of what was wrong with the input, nor what a search would have found."""
+    (tmp_path / "in.fasta").write_text(">a\nACDEF\n>bad\nA-C\n")
+    np.savez(tmp_path / "params_model_3.npz", x=np.zeros(1))
+    for params in (tmp_path / "params_model_3.npz", tmp_path / "none"):
+        options = PredictOptions(params=str(params), models="model_3", databases=tmp_path)
+        with pytest.raises(UserError, match="not the parameters of model_3|no such file"):
+            run.predict(tmp_path / "in.fasta", tmp_path / "out", options, {}, 0, lambda line: None)
+        assert not (tmp_path / "out").exists()
 
 
 def test_same_seed_same_bytes(tmp_path: Path, networks: list[Network]) -> None:
