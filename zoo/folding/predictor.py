@@ -118,7 +118,9 @@ class Predictor:
             NotFinite: names the stage and the recycle.
             fa.DoesNotFit: not even all devices of `split` hold it.
         """
-        previous: Any = self.model.first_previous(size.residues)
+        # Where the parameters are, as all that follows: a program for arrays of no place would be another one.
+        place = getattr(jax.tree.leaves(params)[0], "sharding", None)
+        previous: Any = jax.device_put(self.model.first_previous(size.residues), place)
         trace: list[np.ndarray] = []
         outputs: Any = None
         dropout = self.model.config.model.global_config.eval_dropout

@@ -65,8 +65,8 @@ class AlphaFold2:
         """Every parameter that the model reads; nothing is computed."""
         features = self.feature_shapes(num_res=4, num_msa=2, num_extra=2)
         previous = jax.eval_shape(lambda: self.first_previous(4))
-        init = functools.partial(self._transformed.init, jax.random.PRNGKey(0))
-        return jax.eval_shape(lambda f, p: init(f, p, None), features, previous)
+        init = lambda f, p: self._transformed.init(jax.random.PRNGKey(0), f, p, None)
+        return jax.eval_shape(init, features, previous)
 
     def feature_shapes(
         self, num_res: int, num_msa: int, num_extra: int, num_templates: int = 4, ensemble: int = 1
@@ -95,13 +95,13 @@ class AlphaFold2:
         templates = () if self.templates else tuple(name for name in SHAPES if name.startswith("template_"))
         return tuple(name for name in SHAPES if name not in chains + templates)
 
-    def first_previous(self, num_res: int) -> dict[str, jax.Array]:
+    def first_previous(self, num_res: int) -> dict[str, np.ndarray]:
         """Zeros, for the first recycle."""
         c = self.config.model.embeddings_and_evoformer
         return {
-            "prev_pos": jnp.zeros((num_res, 37, 3)),
-            "prev_msa_first_row": jnp.zeros((num_res, c.msa_channel)),
-            "prev_pair": jnp.zeros((num_res, num_res, c.pair_channel)),
+            "prev_pos": np.zeros((num_res, 37, 3), np.float32),
+            "prev_msa_first_row": np.zeros((num_res, c.msa_channel), np.float32),
+            "prev_pair": np.zeros((num_res, num_res, c.pair_channel), np.float32),
         }
 
     @functools.cached_property
