@@ -119,7 +119,7 @@ class Predictor:
             fa.DoesNotFit: not even all devices of `split` hold it.
         """
         # Where the parameters are, as all that follows: a program for arrays of no place would be another one.
-        place = getattr(jax.tree.leaves(params)[0], "sharding", None)
+        place = next((leaf.sharding for leaf in jax.tree.leaves(params) if isinstance(leaf, jax.Array)), None)
         previous: Any = jax.device_put(self.model.first_previous(size.residues), place)
         trace: list[np.ndarray] = []
         outputs: Any = None
