@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -43,8 +44,9 @@ class TrainingConfig:
         ema_decay: keep a running mean of the parameters with this decay, and evaluate with it; null: do not.
         frozen: patterns of parameters that stay as they are, such as "descriptor/*" (names as `zoo.checkpoint show`).
         lcurve: name of the file in run_dir with the learning curve in deepmd-kit's format.
-        series: embedding nets run as series of so many terms, made anew in every step (`zoo.models.deepmd.series`): the
-            same numbers, sooner; 0: as nets. A net that becomes too rough for its series ends the training.
+        series: embedding nets run as series, made anew in every step (`zoo.models.deepmd.series`): the same numbers,
+            sooner; 0: as nets. So many terms at first; where nets become too rough for them the training goes on
+            with twice as many, and in the end with the nets themselves.
     """
 
     steps: int
@@ -84,6 +86,7 @@ class DeepmdRecipe:
         self.name = config.name
         self.data_dir = Path(data_dir)
         self._dataset: FrameDataset | None = None
+        self._terms = 0
         self._empty = not config.model
         if self._empty:  # recipe=dp without an input.json: enough to predict with a model that is named
             return
@@ -91,6 +94,7 @@ class DeepmdRecipe:
         self.data_config = typed(DataConfig, config.data, "recipe.data")
         self.rate = typed(RateConfig, config.optimizer, "recipe.optimizer")
         self.training = typed(TrainingConfig, config.training, "recipe.training")
+        self._terms = self.training.series
         self.learning_rate = loss.learning_rate(self.rate, self.training.steps)
         self.optimizer = optax.adam(self.learning_rate)
 
@@ -105,6 +109,7 @@ class DeepmdRecipe:
         return (
             f"{described.type} potential for {', '.join(data.model.type_map)}: cutoff {data.model.rcut} A, {seen}"
             f"{data.layout.num_slots} neighbour slots for {data.layout.num_atoms} atoms, {count:,} parameters"
+            + (f", embedding nets as series of {self._terms} terms" if self._is_sooner else "")
         )
 
     def task(self, global_batch: int | None = None) -> Task:
@@ -114,7 +119,10 @@ class DeepmdRecipe:
         """
         state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
         batch = self.abstract_batch(global_batch or self.frames_per_step)
-        return Task(self.step, (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name)
+        # A function of its own: what was traced for another number of terms is not taken for this one.
+        return Task(
+            functools.partial(self.step), (state, batch), mode="training", carried={0: 0}, batch=(1,), name=self.name
+        )
 
     @property
     def frames_per_step(self) -> int:
@@ -189,12 +197,32 @@ class DeepmdRecipe:
 
     def _sooner(self, params: Any, statistics: Any, batch: Batch) -> tuple[Any, dict[str, jax.Array]]:
         """The parameters with embedding nets as series where that serves, and the metric that says how well."""
-        model = self._open().model
-        if not self.training.series or not series.can_be_tabulated(model):
+        if not self._is_sooner:
             return params, {}
+        model = self._open().model
         nearest = nearest_distance(batch, model.rcut)
-        ready, rest = series.tabulated(model, params, statistics, nearest, self.training.series)
+        ready, rest = series.tabulated(model, params, statistics, nearest, self._terms)
         return ready, {"series_rest": rest}
+
+    @property
+    def _is_sooner(self) -> bool:
+        return bool(self._terms) and series.can_be_tabulated(self._open().model)
+
+    def outgrown(self, metrics: Mapping[str, float]) -> bool:
+        """Whether the embedding nets have become too rough for their series; from then on a step has longer ones."""
+        if metrics.get("series_rest", 0.0) <= series.REST[self.given.fitting_net.precision]:
+            return False
+        self._terms = 2 * self._terms if 2 * self._terms <= series.MOST_TRAINED else 0
+        return True
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint remembers: how long the series of its next step are."""
+        return {"series_terms": self._terms}
+
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        """Goes on with series as long as those of the checkpoint, unless others are asked for now."""
+        if facts.get("recipe", {}).get("training", {}).get("series", TrainingConfig.series) == self.training.series:
+            self._terms = int(facts.get("series_terms", self._terms))
 
     def _thawed(self, params: Any) -> Any:
         """The parameters, those that are frozen without a gradient."""
@@ -228,8 +256,7 @@ class DeepmdRecipe:
     def listener(self, folder: Path, start: int) -> Lcurve:
         """Writes the learning curve in deepmd-kit's format, going on after step `start`."""
         labels = tuple(label for label in loss.LABELS if label != "virial" or self.training.loss.uses(label))
-        most_rest = series.REST[self.given.fitting_net.precision]
-        return Lcurve(folder / Path(self.training.lcurve).name, start, labels, most_rest)
+        return Lcurve(folder / Path(self.training.lcurve).name, start, labels)
 
     def export(self, state: State, folder: Path) -> str:
         """Writes the trained model to model.dp, which deepmd-kit reads too; says where it is.

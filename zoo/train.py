@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 
@@ -18,6 +19,7 @@ from zoo.training import agreement, program, rehearsal, words
 from zoo.training.environment import environment
 from zoo.training.fit import fit
 from zoo.training.job import Job, prepare, rows_of
+from zoo.training.origin import Origin
 from zoo.training.program import Program
 from zoo.training.rehearsal import Sizes
 from zoo.training.state import num_bytes
@@ -59,11 +61,13 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
     for sentence in (machine.sentence, job.recipe.summary(), *job.origin.notes):
         job.say(sentence)
     with job.folder.held():
-        run(job, machine, stopped, argv)
+        while (onward := run(job, machine, stopped, argv)) is not None:
+            job.say(f"step {onward.step}: {job.recipe.summary()}; planned again, with another program")
+            job = dataclasses.replace(job, task=job.recipe.task(), origin=onward)
 
 
-def run(job: Job, machine: Machine, stopped: Callable[[], bool], argv: Sequence[str]) -> None:
-    """A checked job: planned, audited, trained."""
+def run(job: Job, machine: Machine, stopped: Callable[[], bool], argv: Sequence[str]) -> Origin | None:
+    """A checked job: planned, audited, trained; returns from where the next program goes on, where this one is outgrown."""
     config = job.config
     known = program.kept(job.folder, job.task, machine.cluster, config.strategy, job.say)
     plan = program.planned(job.task, machine.cluster, config.strategy, known=known)
@@ -81,9 +85,10 @@ def run(job: Job, machine: Machine, stopped: Callable[[], bool], argv: Sequence[
     if job.rehearses:
         job.say(words.rehearsal(machine.cluster.name, job.steps, small.num_devices, changed))
         ready = shrunk(job, ready, small) if changed else ready
-    fit(job, ready, stopped)
-    if job.rehearses:
+    onward = fit(job, ready, stopped)
+    if onward is None and job.rehearses:
         job.say(words.for_the_cluster(config, argv))
+    return onward
 
 
 def leave_if(stopped: Callable[[], bool]) -> None:

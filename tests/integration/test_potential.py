@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from zoo import predict, simulate, train
+from zoo.models.deepmd import series
 from zoo.models.deepmd.convert import read
 
 MODEL = [
@@ -92,6 +94,26 @@ def test_half_and_half_is_the_whole(command: Any, straight: Path, data_dir: Path
     assert jax.tree.all(
         jax.tree.map(np.array_equal, (whole.params, whole.statistics), (halves.params, halves.statistics))
     )
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_where_its_nets_are_too_rough_for_series(
+    command: Any, straight: Path, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself, with the nets as they are, and remembers it; the curve is the same."""
+    words = [*TINY, f"data_dir={data_dir}", f"run_dir={tmp_path / 'run'}"]
+    monkeypatch.setitem(series.REST, "float64", -1.0)
+    monkeypatch.setattr(series, "MOST_TRAINED", 96)
+    result = command(train.main, *words, "steps=6", bare=True)
+    assert result.code == 0 and "planned again" in result.out, result.err
+    monkeypatch.undo()
+    result = command(train.main, *words, "steps=8", bare=True)
+    assert result.code == 0, result.err
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    seen = [line["step"] for line in lines if line["split"] == "train" and "series_rest" in line]
+    assert seen == [1, 2]
+    found, expected = (np.loadtxt(folder / "lcurve.out") for folder in (tmp_path / "run", straight))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.slow

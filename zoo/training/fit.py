@@ -13,7 +13,7 @@ from zoo.training.evaluation import evaluator
 from zoo.training.job import KEPT_CHECKPOINTS, Job, rows_of
 from zoo.training.judge import Judge, score
 from zoo.training.metrics import Journal
-from zoo.training.origin import record
+from zoo.training.origin import Origin, record
 from zoo.training.program import Program
 from zoo.training.progress import screen
 from zoo.training.stopping import agreement
@@ -22,8 +22,11 @@ REHEARSED_EVALUATION_BATCHES = 2
 """A rehearsal shows that evaluation works; its figures mean nothing, so it does not go through the whole split."""
 
 
-def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
+def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> Origin | None:
     """Trains to the job's last step and saves.
+
+    Returns:
+        None; or where the recipe has outgrown this program before the last step, from where its next one goes on.
 
     Args:
         job: what to train, from where to where.
@@ -44,17 +47,18 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
         folder.write(name, content)
     checkpoints = Checkpoints(folder.checkpoints, keep=KEPT_CHECKPOINTS, best=score)
     judge = Judge.of(getattr(job.recipe, "training", None), job.origin.meta)
-    facts: dict[str, Any] = getattr(job.recipe, "facts", dict)()  # what a recipe wants remembered with its weights
-    meta = {**facts, **record(config), "plan_hash": program.plan.hash, "global_batch": examples, "level": job.level}
+    facts: Callable[[], dict[str, Any]] = getattr(job.recipe, "facts", dict)  # what a recipe wants remembered
+    meta = {**record(config), "plan_hash": program.plan.hash, "global_batch": examples, "level": job.level}
     local = job.recipe.batches("train", config.seed, start, examples, (rows.index, rows.count))
     most = REHEARSED_EVALUATION_BATCHES if job.rehearses else None
     deeds = loop.Deeds(
         step=program.compiled,
         evaluate=evaluator(job.recipe, batch_shardings, examples, rows, most),
-        save=lambda step, value: checkpoints.save(step, value, meta | {"cursor": step} | judge.meta()),
+        save=lambda step, value: checkpoints.save(step, value, facts() | meta | {"cursor": step} | judge.meta()),
         stopping=agreement(stopped, program.step.mesh),
         improved=judge.improved,
         enough=lambda: judge.is_enough,
+        outgrown=getattr(job.recipe, "outgrown", lambda metrics: False),
     )
     periods = loop.Periods(job.steps, config.eval_every, config.checkpoint_every, examples)
     said = {"level": job.level, "global_batch": examples}
@@ -72,6 +76,8 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
     if ending is loop.Ending.STOPPED:
         saved = folder.checkpoints / str(last)
         raise Stopped(f"step {last} of {job.steps} is saved in {saved}; the same command goes on from there")
+    if ending is loop.Ending.OUTGROWN:
+        return Origin(last, checkpoints, checkpoints.meta(last))
     if hasattr(job.recipe, "export"):
         whole = state.gathered(final)
         if folder.writes:
@@ -81,6 +87,7 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> None:
     if judge.best is not None and judge.best_step != last:
         job.say(f"the best {judge.metric}, {judge.best:.4g}, is of step {judge.best_step}: {folder.path / BEST}")
     job.say(f"finished {last} steps; the last checkpoint is {folder.checkpoints / str(last)}")
+    return None
 
 
 def begin(job: Job, program: Program) -> Any:

@@ -71,10 +71,12 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
     """
     recipe = load(config.recipe, config.data_dir, level)
     check_strategy(config.strategy)
-    task = recipe.task()
-    check_batch(rows_of(task), processes, "recipe.data.global_batch")
     folder = RunFolder(config.run_dir, writes=first)
     start = origin(config, folder, level)
+    if hasattr(recipe, "recall"):
+        recipe.recall(start.meta)
+    task = recipe.task()
+    check_batch(rows_of(task), processes, "recipe.data.global_batch")
     if config.init_from is not None and not (config.init_from.is_file() and hasattr(recipe, "read")):
         check_beginning(config.init_from, recipe, task.args[0])
     rehearses = level == "emulated"

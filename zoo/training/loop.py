@@ -21,6 +21,7 @@ class Ending(enum.Enum):
 
     FINISHED = "finished"
     STOPPED = "stopped"
+    OUTGROWN = "outgrown"
 
 
 class NotFinite(Exception):
@@ -57,6 +58,7 @@ class Deeds:
         stopping: called once a step, before the next begins: whether to end here. All processes get the same answer.
         improved: takes the figures of an evaluation: whether its state is to be saved as the best so far.
         enough: asked after an evaluation: whether the training ends early.
+        outgrown: takes the metrics of a step: whether this program no longer serves, and another one has to go on.
     """
 
     step: Callable[[State, Any], tuple[State, Mapping[str, jax.Array]]]
@@ -65,12 +67,13 @@ class Deeds:
     stopping: Callable[[], bool]
     improved: Callable[[int, Mapping[str, float]], bool] = lambda step, figures: False
     enough: Callable[[], bool] = lambda: False
+    outgrown: Callable[[Mapping[str, float]], bool] = lambda metrics: False
 
 
 def run(
     state: State, start: int, batches: Iterator[Any], deeds: Deeds, periods: Periods, journal: Journal
 ) -> tuple[State, Ending, int]:
-    """Trains from step `start` to the end, or until told to stop, or until it is enough; the last state is saved.
+    """Trains from step `start` to the end, or until told to stop, it is enough or outgrown; the last state is saved.
 
     The metrics of a step are fetched while the next one runs, so the host never holds the devices up. Where evaluation
     or a checkpoint wants the state, they are fetched first: nothing is saved after a loss that is not finite.
@@ -85,13 +88,13 @@ def run(
     Raises:
         NotFinite: a metric is NaN or infinite; found one step late.
     """
-    report = Reporter(journal, periods)
+    report = Reporter(journal, periods, deeds.outgrown)
     for number in range(start + 1, periods.steps + 1):
         state, metrics = deeds.step(state, next(batches))
         report.later(number, metrics)
         last, stop = number == periods.steps, deeds.stopping()
         evaluates = deeds.evaluate is not None and (last or number % periods.eval_every == 0)
-        saves = last or stop or number % periods.checkpoint_every == 0
+        saves = last or stop or report.outgrown or number % periods.checkpoint_every == 0
         if evaluates or saves:
             report.now()
         enough = False
@@ -106,6 +109,8 @@ def run(
             return state, Ending.STOPPED, number
         if enough:
             return state, Ending.FINISHED, number
+        if report.outgrown and not last:
+            return state, Ending.OUTGROWN, number
         if evaluates or saves:
             report.restart_clock()
     report.now()
@@ -113,10 +118,21 @@ def run(
 
 
 class Reporter:
-    """Fetches metrics one step late, times the steps, and stops on numbers that are not finite."""
+    """Fetches metrics one step late, times the steps, and stops on numbers that are not finite.
 
-    def __init__(self, journal: Journal, periods: Periods, clock: Callable[[], float] = time.perf_counter) -> None:
+    Attributes:
+        outgrown: whether metrics said that the program no longer serves.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        periods: Periods,
+        outgrown: Callable[[Mapping[str, float]], bool] = lambda metrics: False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._journal, self._periods, self._clock = journal, periods, clock
+        self._outgrown, self.outgrown = outgrown, False
         self._waiting: tuple[int, Mapping[str, jax.Array]] | None = None
         self._mark = clock()
 
@@ -140,6 +156,7 @@ class Reporter:
         self._journal.training(number, {**numbers, **speed}, last=bad is not None or number == self._periods.steps)
         if bad is not None:
             raise NotFinite(number, bad, numbers[bad])
+        self.outgrown = self.outgrown or self._outgrown(numbers)
 
     def restart_clock(self) -> None:
         """The next step is timed from here: evaluation and saving are not part of it."""

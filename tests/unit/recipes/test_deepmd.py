@@ -120,11 +120,16 @@ def test_a_step_with_series_is_that_with_nets(data_dir: Path) -> None:
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
 
 
-def test_nets_too_rough_for_series_end_the_training(data_dir: Path, tmp_path: Path) -> None:
-    listener = recipe(data_dir).listener(tmp_path, 0)
-    listener.training(1, {"loss": 1.0, "series_rest": 1e-13})
-    with pytest.raises(UserError, match=r"step 2: .* too rough .* recipe.training.series=256"):
-        listener.training(2, {"loss": 1.0, "series_rest": 1e-8})
+def test_nets_too_rough_for_their_series_get_longer_ones(data_dir: Path) -> None:
+    ours = recipe(data_dir)
+    assert not ours.outgrown({"loss": 1.0, "series_rest": 1e-13}) and ours.facts() == {"series_terms": 96}
+    for terms in (192, 384, 0):
+        assert ours.outgrown({"series_rest": 1e-8}) and ours.facts() == {"series_terms": terms}
+    assert not ours.outgrown({"loss": 1.0})  # without series there is nothing to outgrow
+    again, other = recipe(data_dir), recipe(data_dir, training={"series": 128})
+    for one in (again, other):
+        one.recall({"series_terms": 192, "recipe": {"training": {"series": 96}}})
+    assert again.facts() == {"series_terms": 192} and other.facts() == {"series_terms": 128}
 
 
 def test_batches_depend_on_seed_and_step_alone(data_dir: Path) -> None:

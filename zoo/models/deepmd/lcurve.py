@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from zoo.errors import UserError
-
 Numbers = Mapping[str, float]
 
 
@@ -18,13 +16,9 @@ class Lcurve:
     eV/atom; rmse_f in eV/A; where virials are trained rmse_v in eV/atom), then the learning rate. nan: no such label.
     """
 
-    def __init__(self, file: Path, start: int, labels: tuple[str, ...], most_rest: float = math.inf) -> None:
-        """Goes on after step `start`: later lines of an interrupted run are dropped.
-
-        Args:
-            most_rest: the metric series_rest that a training may go on with.
-        """
-        self._labels, self._most_rest = labels, most_rest
+    def __init__(self, file: Path, start: int, labels: tuple[str, ...]) -> None:
+        """Goes on after step `start`: later lines of an interrupted run are dropped."""
+        self._labels = labels
         self._training: tuple[int, Numbers] | None = None
         kept = lines_until(file, start)
         self._stream = open(file, "w", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
@@ -32,17 +26,7 @@ class Lcurve:
         self._stream.flush()
 
     def training(self, step: int, numbers: Numbers) -> None:
-        """Takes the metrics of a step.
-
-        Raises:
-            UserError: series no longer stand for the embedding nets.
-        """
-        if numbers.get("series_rest", 0.0) > self._most_rest:
-            raise UserError(
-                f"step {step}: the embedding nets have become too rough for their series (series_rest "
-                f"{numbers['series_rest']:.1e}, at most {self._most_rest:.0e}); go on from the last checkpoint with more "
-                "terms, such as recipe.training.series=256, or with the nets themselves, 0, and allow_changed_recipe=true"
-            )
+        """Takes the metrics of a step."""
         self._training = (step, numbers)
 
     def evaluation(self, step: int, numbers: Numbers) -> None:

@@ -34,6 +34,10 @@ REST = {"float64": 1e-10, "float32": 1e-5}
 """How large the last terms of a series made in a training may be, relative to the largest value of the net."""
 
 MOST_TERMS = 1024
+"""Of a compressed net."""
+
+MOST_TRAINED = 384
+"""Of a series made anew in every step: with more, the net itself is as fast."""
 
 BLOCK = 16
 """J: the T_k below it and those of its multiples are multiplied."""

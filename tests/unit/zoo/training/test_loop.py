@@ -18,7 +18,7 @@ class Recorder:
         self.events.append(("test", step))
 
 
-def train(steps, *, start=0, losses=None, stop_at=None, eval_every=1000, checkpoint_every=1000):
+def train(steps, *, start=0, losses=None, stop_at=None, eval_every=1000, checkpoint_every=1000, outgrown_at=None):
     journal = Recorder()
 
     def step(state, batch):
@@ -30,6 +30,7 @@ def train(steps, *, start=0, losses=None, stop_at=None, eval_every=1000, checkpo
         step=step,
         evaluate=lambda state: {"accuracy": 0.5},
         save=lambda number, state: journal.events.append(("save", number, state)),
+        outgrown=lambda metrics: metrics["loss"] == 1.0 / (outgrown_at or math.inf),
         stopping=lambda: journal.events[-1 if journal.events[-1][0] == "step" else -2] == ("step", stop_at),
     )
     periods = Periods(steps, eval_every, checkpoint_every, examples=4)
@@ -62,6 +63,14 @@ def test_a_stop_saves_and_says_where():
     assert (state, ending, last) == (5, Ending.STOPPED, 5)
     assert events[-1] == ("save", 5, 5)
     assert [event[1] for event in events if event[0] == "report"] == [3, 4, 5]
+
+
+def test_what_is_outgrown_is_saved_and_left():
+    """The metrics of a step are known while the next one runs, which is the last of this program."""
+    (state, ending, last), events = train(9, outgrown_at=4)
+    assert (state, ending, last) == (5, Ending.OUTGROWN, 5) and events[-1] == ("save", 5, 5)
+    assert train(9, outgrown_at=4, checkpoint_every=2)[0] == (4, Ending.OUTGROWN, 4)
+    assert train(5, outgrown_at=4)[0] == (5, Ending.FINISHED, 5)
 
 
 def test_a_run_without_steps_left_returns_its_state():
