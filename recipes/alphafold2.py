@@ -17,6 +17,7 @@ from zoo.folding.options import PredictOptions
 from zoo.folding.run import Say, predict
 from zoo.models.alphafold2.config import flattened
 from zoo.models.alphafold2.model import AlphaFold2
+from zoo.runtime.signals import StopSignals
 from zoo.typed import typed
 
 if TYPE_CHECKING:
@@ -71,13 +72,15 @@ class AlphaFold2Recipe:
         Raises:
             UserError: nothing can be predicted as asked.
             PartlyFailed: some proteins failed.
+            Stopped: a signal came; some proteins wait for the next run.
         """
         del run_dir
         for name, what in (("input", "a file or folder of sequences"), ("output", "a folder")):
             if name not in words:
                 raise UserError(f"{name}= is missing; name {what}")
         source, output = Path(words["input"]), Path(words["output"])
-        predict(source, output, self.options, self.changes, int(words["seed"]), say)
+        with StopSignals() as stop:
+            predict(source, output, self.options, self.changes, int(words["seed"]), say, stop.wanted)
 
 
 def abstract(leaf: Any) -> jax.ShapeDtypeStruct:

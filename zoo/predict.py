@@ -23,6 +23,7 @@ from zoo.data.corpus import records
 from zoo.data.image_folder import SUFFIXES
 from zoo.errors import DONE, UserError, exit_code
 from zoo.prediction import Record, run
+from zoo.runtime.signals import StopSignals
 from zoo.training.job import load
 
 BATCH = 32
@@ -34,7 +35,8 @@ def main(argv: list[str]) -> int:
     """Predicts; says how many records are done.
 
     Raises:
-        UserError: an option or the input is wrong. PartlyFailed: some records could not be predicted.
+        UserError: an option or the input is wrong. PartlyFailed: some records could not be predicted. Stopped: a signal
+            came; what was predicted is kept.
     """
     own, rest = own_words(argv)
     if not any(word.startswith("cluster=") for word in rest):
@@ -62,7 +64,8 @@ def main(argv: list[str]) -> int:
     if not batch.isdigit() or int(batch) < 1:
         raise UserError(f"batch={batch}; it must be a whole number of at least 1")
     predict = recipe.predictor(config.init_from, own.get("task"), int(batch), jax.random.key(config.seed))
-    done = run(inputs(Path(own["input"])), predict, Path(own["output"]), int(batch), print)
+    with StopSignals() as stop:
+        done = run(inputs(Path(own["input"])), predict, Path(own["output"]), int(batch), print, stop.wanted)
     print(f"finished: {done} records in {own['output']}")
     return DONE
 

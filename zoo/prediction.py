@@ -8,13 +8,20 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import PartlyFailed, UserError
+from zoo.errors import PartlyFailed, Stopped, UserError
 
 Record = dict[str, Any]
 Predictor = Callable[[Sequence[Record]], list[Record]]
 
 
-def run(records: Iterable[Record], predict: Predictor, output: Path, batch: int, say: Callable[[str], None]) -> int:
+def run(
+    records: Iterable[Record],
+    predict: Predictor,
+    output: Path,
+    batch: int,
+    say: Callable[[str], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> int:
     """Writes a line for each record: the record with what was predicted, in order. Returns the number of lines.
 
     Lines that `output` already has are of the first records and are kept; a line that was cut off is written anew. A record that
@@ -26,8 +33,10 @@ def run(records: Iterable[Record], predict: Predictor, output: Path, batch: int,
         output: a file of JSON lines.
         batch: records at a time.
         say: told what is going on.
+        stopped: asked before each batch: whether to end here.
 
     Raises:
+        Stopped: it was so.
         PartlyFailed: some records have an error.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -37,6 +46,8 @@ def run(records: Iterable[Record], predict: Predictor, output: Path, batch: int,
     remaining = itertools.islice(iter(records), done, None)
     with output.open("a", encoding="utf-8") as file:
         while some := list(itertools.islice(remaining, batch)):
+            if stopped():
+                raise Stopped(f"{done} records are in {output}; the same command goes on after them")
             for record, found in zip(some, _predicted(predict, some), strict=True):
                 failed += "error" in found
                 file.write(json.dumps({**record, **found}, ensure_ascii=False) + "\n")

@@ -58,6 +58,8 @@ class PredictOptions:
             path = getattr(self, name)
             if path is not None and not path.exists():
                 raise ValueError(f"{name}={path}: no such file or folder")
+            if path is not None and not path.is_dir() and name not in ("hits", "templates"):
+                raise ValueError(f"{name}={path} is a file; name the folder that it is in")
         if self.msa_server is not None and not self.msa_server.startswith(("http://", "https://")):
             raise ValueError(f"msa_server={self.msa_server}; write it as https://HOST")
         if self.msa_server is not None and self.databases is not None:

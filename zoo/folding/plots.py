@@ -73,7 +73,9 @@ def coverage(path: Path, msa: np.ndarray, lengths: list[int], mark: str) -> None
     axes.plot(np.arange(1, msa.shape[1] + 1), (msa != GAP).sum(axis=0), color="black", linewidth=1)
     between_chains(axes, lengths, both=False)
     drawing.colorbar(image, label="identity to the query")
-    axes.set(xlabel="residue", ylabel="rows", title=titled(f"alignment: {len(msa)} rows", mark))
+    axes.set(
+        xlabel="residue", ylabel="rows", title=titled(f"alignment: {len(msa)} row{'' if len(msa) == 1 else 's'}", mark)
+    )
     save(drawing, path)
 
 

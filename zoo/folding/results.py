@@ -16,7 +16,7 @@ from zoo.folding.predictor import Prediction
 from zoo.proteins.residues import LETTER_INDEX, UNKNOWN
 from zoo.proteins.structures import Structure, fits_pdb, residue_confidence, to_mmcif, to_pdb
 
-DONE, FAILED, SKIPPED = "done", "failed", "skipped"
+DONE, FAILED, SKIPPED, WAITING = "done", "failed", "skipped", "waiting"
 COLUMNS = (
     "name status reason residues chains alignment_rows model ranking mean_plddt ptm iptm lddt_ca tm_score rmsd recycles "
     "seconds mark"
@@ -28,9 +28,9 @@ class Outcome:
     """How one protein ended.
 
     Attributes:
-        status: done, failed or skipped.
+        status: done, failed or skipped; waiting while a run has not come to it.
         reason: why it is not done, or what happened to it before.
-        row: further columns of summary.csv, of the best prediction.
+        row: further columns of summary.csv, of the best prediction; and of what is done its "size" (see `buckets.Size`).
     """
 
     name: str

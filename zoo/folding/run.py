@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 
-from zoo.errors import PartlyFailed, UserError
+from zoo.errors import PartlyFailed, Stopped, UserError
 from zoo.folding import plots
-from zoo.folding.buckets import Bucket, cost, planned, spread
+from zoo.folding.buckets import Bucket, Size, cost, planned, spread
 from zoo.folding.inputs import Item, passed_over, read_items
 from zoo.folding.jobs import Job, deciding, prepared
 from zoo.folding.models import Model, checked, configured, loaded
@@ -25,6 +25,7 @@ from zoo.folding.results import (
     DONE,
     FAILED,
     SKIPPED,
+    WAITING,
     Outcome,
     write_status,
     write_summary,
@@ -35,16 +36,29 @@ from zoo.folding.spreading import imbalance, over_devices
 from zoo.models.alphafold2.convert import WHERE
 from zoo.proteins import relaxation
 from zoo.proteins.problems import Problem
+from zoo.training.run_folder import check_place
 
 Say = Callable[[str], None]
 
 
-def predict(source: Path, output: Path, options: PredictOptions, changes: dict[str, Any], seed: int, say: Say) -> None:
+def predict(
+    source: Path,
+    output: Path,
+    options: PredictOptions,
+    changes: dict[str, Any],
+    seed: int,
+    say: Say,
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
     """Predicts everything in `source` and writes it to `output`.
+
+    Args:
+        stopped: asked before each protein and model: whether to end here.
 
     Raises:
         UserError: nothing can be predicted as asked.
         PartlyFailed: some proteins failed; summary.csv says which and why.
+        Stopped: some proteins wait for the next run.
     """
     names = options.model_names()
     if options.params is None and options.stage != "msa":
@@ -52,12 +66,13 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
     configs = {name: configured(name, options, changes) for name in names}
     if options.relax != "none":
         relaxation.library()
+    check_place(output, option="output")
     items = read_items(source, options.alignments, options.msa == "single")
     report(passed_over(source), say)
     report([problem for item in items for problem in item.problems], say)
     # Nothing is searched, and nothing written, for models that cannot run.
     networks = {} if options.stage == "msa" else checked(configs, options, say)
-    items = with_alignments(items, options, output, say)
+    items = with_alignments(items, options, output, say, stopped)
     if options.stage == "msa":
         return only_searched(items, say)
     keep_programs()
@@ -79,34 +94,47 @@ def predict(source: Path, output: Path, options: PredictOptions, changes: dict[s
         say("note: no plots, as matplotlib is not installed: pip install matplotlib")
     lock = threading.Lock()
 
+    def so_far() -> list[Outcome]:
+        return [outcomes.get(item.name) or Outcome(item.name, WAITING) for item in items]
+
     def one(job: Job, bucket: Bucket, here: list[Model]) -> None:
-        outcome = one_protein(job, bucket, here, options, output, seed, say)
+        outcome = one_protein(job, bucket, here, options, output, seed, say, stopped)
+        if outcome is None:
+            return
         with lock:
             outcomes[job.item.name] = outcome
-            write_summary(output / "summary.csv", [outcomes[item.name] for item in items if item.name in outcomes])
+            write_summary(output / "summary.csv", so_far())
 
-    together([job for job in jobs if job.split is None], models, options.most_waste, one, say)
+    # Those that were finished before are planned with, so that a run that goes on has the programs of the first.
+    before = [Size(*outcome.row["size"]) for outcome in outcomes.values() if "size" in outcome.row]
+    together([job for job in jobs if job.split is None], before, models, options.most_waste, one, say)
     for job in jobs:
         if job.split is not None:
             say(
                 f"{job.item.name}: {job.size.residues} residues do not fit on one device; split over {len(job.split.devices)}"
             )
             one(job, Bucket(job.size.rounded(), (0,)), models)
-    finish(items, outcomes, output, say)
+    finish(so_far(), output, say)
 
 
 def together(
-    jobs: list[Job], models: list[Model], most_waste: float, one: Callable[[Job, Bucket, list[Model]], None], say: Say
+    jobs: list[Job],
+    before: list[Size],
+    models: list[Model],
+    most_waste: float,
+    one: Callable[[Job, Bucket, list[Model]], None],
+    say: Say,
 ) -> None:
     """Proteins that fit on one device, in buckets that share programs, spread over the devices by predicted cost."""
     if not jobs:
         return
-    plan = planned([job.size for job in jobs], most_waste)
+    plan = planned([*(job.size for job in jobs), *before], most_waste)
+    ordered = [(jobs[index], bucket) for bucket in plan.buckets for index in bucket.members if index < len(jobs)]
+    buckets = len({id(bucket) for _, bucket in ordered})
     say(
-        f"{counted(len(jobs), 'protein')} in {counted(len(plan.buckets), 'bucket')}, "
+        f"{counted(len(jobs), 'protein')} in {counted(buckets, 'bucket')}, "
         f"{plan.waste:.0%} of the arithmetic on padding"
     )
-    ordered = [(jobs[index], bucket) for bucket in plan.buckets for index in bucket.members]
 
     def work(device: Any, members: Sequence[int]) -> None:
         here = [dataclasses.replace(model, params=jax.device_put(model.params, device)) for model in models]
@@ -145,8 +173,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def finish(items: list[Item], outcomes: dict[str, Outcome], output: Path, say: Say) -> None:
-    ordered = [outcomes[item.name] for item in items]
+def finish(ordered: list[Outcome], output: Path, say: Say) -> None:
+    """The table and the report; says how many are done. Raises PartlyFailed and Stopped."""
+    output.mkdir(parents=True, exist_ok=True)
     write_summary(output / "summary.csv", ordered)
     write_report(output, ordered)
     count = {status: sum(one.status == status for one in ordered) for status in (DONE, FAILED, SKIPPED)}
@@ -155,6 +184,9 @@ def finish(items: list[Item], outcomes: dict[str, Outcome], output: Path, say: S
     if old:
         say(f"note: {output} also holds results of proteins that are no longer in the input: {', '.join(old)}")
     say(f"{count[DONE]} done, {count[FAILED]} failed, {count[SKIPPED]} skipped; {output / 'summary.csv'}")
+    waiting = sum(one.status == WAITING for one in ordered)
+    if waiting:
+        raise Stopped(f"{waiting} of {len(ordered)} proteins wait; the same command goes on with them")
     if count[FAILED]:
         raise PartlyFailed(
             f"{count[FAILED]} of {len(ordered)} proteins failed; the reasons are in {output / 'summary.csv'}"

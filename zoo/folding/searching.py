@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from zoo.errors import UserError
+from zoo.errors import Stopped, UserError
 from zoo.folding.inputs import Item
 from zoo.folding.item_alignments import PAIRING, chain_alignments, chain_letter
 from zoo.folding.options import PredictOptions
@@ -31,11 +31,18 @@ NOTE = "search.json"
 SERVED = "colabfold.a3m"  # of all chains, from a server
 
 
-def with_alignments(items: list[Item], options: PredictOptions, output: Path, say: Say) -> list[Item]:
+def with_alignments(
+    items: list[Item],
+    options: PredictOptions,
+    output: Path,
+    say: Say,
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[Item]:
     """The items with what was found for them, now or by an earlier run; those with alignments of their own stay as they are.
 
     Raises:
         UserError: a database cannot be read or its program is missing, or `stage=msa` has no databases.
+        Stopped: `stopped()` was true before a search; those before it are kept.
     """
     if options.msa == "single":
         return items
@@ -49,6 +56,8 @@ def with_alignments(items: list[Item], options: PredictOptions, output: Path, sa
         if item.failed or item.duplicate_of or item.depth > 1:
             result.append(item)
             continue
+        if stopped():
+            raise Stopped("what was found is kept; the same command goes on with the next protein")
         try:
             if options.msa_server is not None and options.stage != "infer":
                 served_item(item, options.msa_server, output, say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import time
@@ -35,12 +36,18 @@ def one_protein(
     output: Path,
     seed: int,
     say: Callable[[str], None],
-) -> Outcome:
-    """Every model and seed on one protein; what went wrong becomes its reason."""
+    stopped: Callable[[], bool],
+) -> Outcome | None:
+    """Every model and seed on one protein; what went wrong becomes its reason. None: stopped before all were through."""
+    if stopped():
+        return None
     folder, started = output / job.item.name, time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        outcome = predicted(job, bucket, models, options, folder, seed)
+        done = predicted(job, bucket, models, options, folder, seed, stopped)
+        if done is None:
+            return None
+        outcome = done
     except (NotFinite, fa.DoesNotFit) as error:
         outcome = Outcome(job.item.name, FAILED, str(error))
     except (RuntimeError, MemoryError, OSError) as error:
@@ -54,14 +61,22 @@ def one_protein(
 
 
 def predicted(
-    job: Job, bucket: Bucket, models: list[Model], options: PredictOptions, folder: Path, seed: int
-) -> Outcome:
+    job: Job,
+    bucket: Bucket,
+    models: list[Model],
+    options: PredictOptions,
+    folder: Path,
+    seed: int,
+    stopped: Callable[[], bool],
+) -> Outcome | None:
     mark = MARK if options.random else ""
     assert job.item.record is not None
     lengths = [len(chain) for chain in job.item.record.chains]
     ranked: list[tuple[float, str, Prediction]] = []
     seconds: dict[str, float] = {}
     for (number, model), run in itertools.product(enumerate(models), range(options.seeds)):
+        if ranked and stopped():
+            return None
         own_seed = (seed + run) * len(models) + number
         stem, started = f"{model.name}_seed_{seed + run}", time.monotonic()
         found = run_model(job, bucket, model, options, own_seed)
@@ -93,7 +108,7 @@ def predicted(
     write_view(folder, job.item.name, best, np.repeat(np.arange(len(lengths)), lengths))
     row = {
         "residues": job.size.residues, "chains": len(lengths), "alignment_rows": rows_of_alignment(job.raw),
-        "model": stem, "ranking": round(score, 4), "recycles": best.recycles, "mark": mark,
+        "size": dataclasses.astuple(job.size), "model": stem, "ranking": round(score, 4), "recycles": best.recycles, "mark": mark,
         **{name: round(value, 4) for name, value in best.scores.items()},
         **compared(job.item, best, options.references),
     }  # fmt: skip

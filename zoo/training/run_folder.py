@@ -113,12 +113,13 @@ def replace(target: Path, content: str | bytes) -> None:
         raise
 
 
-def check_place(path: Path, needed_bytes: int = 0) -> None:
+def check_place(path: Path, needed_bytes: int = 0, option: str = "run_dir") -> None:
     """Makes sure that a run can write into `path`, leaving nothing behind.
 
     Args:
         path: the future run folder; it need not exist.
         needed_bytes: what the run's largest files will take.
+        option: which names it.
 
     Raises:
         UserError: it lies below a file, may not be written, or its disk is too full.
@@ -127,7 +128,7 @@ def check_place(path: Path, needed_bytes: int = 0) -> None:
     while not ground.exists() and not ground.is_symlink():
         ground = ground.parent
     if not ground.is_dir():
-        raise UserError(f"run_dir={path}: {ground} is a file; give a folder, such as run_dir=runs/mine")
+        raise UserError(f"{option}={path}: {ground} is a file; give a folder, such as {option}=runs/mine")
     try:
         with tempfile.NamedTemporaryFile(dir=ground, prefix=".zoo-") as probe:
             probe.write(bytes(4096))
@@ -135,11 +136,11 @@ def check_place(path: Path, needed_bytes: int = 0) -> None:
             os.fsync(probe.fileno())
     except OSError as error:
         raise UserError(
-            f"run_dir={path} cannot be written ({error.strerror}); give a folder that you may write"
+            f"{option}={path} cannot be written ({error.strerror}); give a folder that you may write"
         ) from error
     free = shutil.disk_usage(ground).free
     if free < needed_bytes + KEPT_FREE_BYTES:
         raise UserError(
-            f"run_dir={path} has {free / 2**30:.2f} GiB of free disk, and this run needs "
-            f"{(needed_bytes + KEPT_FREE_BYTES) / 2**30:.2f} GiB; free some space or give a run_dir on another disk"
+            f"{option}={path} has {free / 2**30:.2f} GiB of free disk, and this run needs "
+            f"{(needed_bytes + KEPT_FREE_BYTES) / 2**30:.2f} GiB; free some space or give a folder on another disk"
         )

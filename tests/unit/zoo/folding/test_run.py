@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from zoo.errors import PartlyFailed, UserError
+from zoo.errors import PartlyFailed, Stopped, UserError
 from zoo.folding import run
 from zoo.folding.models import Model
 from zoo.folding.options import PredictOptions
@@ -29,11 +29,13 @@ class Network:
     def __init__(self, config: ConfigDict) -> None:
         self.model = Predictor(config).model
         self.calls: list[int] = []
+        self.sizes: list[Any] = []
         self.devices: set[Any] = set()
 
     def predict(self, params: Any, draws: Any, num_res: int, size: Any, recycles: int, *rest: Any) -> Prediction:
         seed = rest[1]
         self.calls.append(seed)
+        self.sizes.append(size)
         self.devices |= jnp.zeros(()).devices()
         features = draws(0)
         assert features["msa_feat"].shape[2] == size.residues >= num_res
@@ -135,6 +137,31 @@ def test_a_command_that_cannot_run_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="not the parameters of model_3|no such file"):
             run.predict(tmp_path / "in.fasta", tmp_path / "out", options, {}, 0, lambda line: None)
         assert not (tmp_path / "out").exists()
+
+
+def test_a_stopped_run_says_what_waits_and_goes_on_with_the_same_programs(
+    tmp_path: Path, networks: list[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+    lengths = (10, 11, 60, 64)
+    (tmp_path / "in.fasta").write_text("".join(f">p{n}\n{(LETTERS * 4)[:n]}\n" for n in lengths))
+    options = PredictOptions(params="random", models="model_3", plots=False, recycles=0)
+    said: list[str] = []
+
+    def run_until(count: float) -> None:
+        made = len(networks)
+        calls = lambda: len(networks[-1].calls) if len(networks) > made else 0
+        run.predict(tmp_path / "in.fasta", tmp_path / "out", options, {}, 0, said.append, lambda: calls() >= count)
+
+    with pytest.raises(Stopped, match="1 of 4 proteins wait; the same command goes on"):
+        run_until(3)
+    with (tmp_path / "out/summary.csv").open() as file:
+        assert [row["status"] for row in csv.DictReader(file)] == ["done", "done", "done", "waiting"]
+    assert (tmp_path / "out/index.html").exists() and not (tmp_path / "out/p64").exists()
+    run_until(float("inf"))
+    assert networks[1].sizes == networks[0].sizes[-1:] and any(
+        line.startswith("1 protein in 1 bucket") for line in said
+    )
 
 
 def test_same_seed_same_bytes(tmp_path: Path, networks: list[Network]) -> None:
