@@ -1,4 +1,4 @@
-"""BERT, T5 and PNASNet under every strategy: sharded is single-device, in float64 and in float32."""
+"""BERT, T5 and image networks under every strategy: sharded is single-device, in float64 and in float32."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ import pytest
 import flowaware_core as fa
 from recipes.bert import BertRecipe
 from recipes.bert_classify import BertClassifyRecipe
+from recipes.bert_qa import BertAnswersRecipe
+from recipes.bert_tokens import BertTokensRecipe
+from recipes.image_finetune import ImageFinetuneRecipe
 from recipes.pnasnet import PNASNetRecipe
 from recipes.t5 import T5Recipe
+from recipes.t5_text2text import T5Text2TextRecipe
 from tests.contract.test_strategies import run
 from zoo.config import RecipeConfig, Rehearsal
 
@@ -25,16 +29,26 @@ BERT = {"vocabulary_size": 64, "hidden": 32, "num_layers": 2, "num_heads": 4, "i
 BERT |= {"dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.2}
 T5 = {"vocabulary_size": 64, "hidden": 32, "num_layers": 2, "num_heads": 4, "head_size": 8, "intermediate": 64}
 TEXT = {"name": "pydoc", "length": 16, "global_batch": BATCH}
+TABLE = {"length": 16, "global_batch": BATCH}
+IMAGES = {"name": "digits", "image_size": 8, "global_batch": BATCH}
 KINDS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "bert": (BertRecipe, {**BERT, "repeat": "unrolled"}, TEXT),
     "bert, scanned": (BertRecipe, {**BERT, "repeat": "scan"}, TEXT),
-    "bert with labels": (BertClassifyRecipe, BERT, {"length": 16, "global_batch": BATCH, "labels": ["a", "b"]}),
+    "labels of texts": (BertClassifyRecipe, BERT, {**TABLE, "labels": ["a", "b"]}),
+    "labels of words": (BertTokensRecipe, BERT, {**TABLE, "labels": ["O", "B-A"]}),
+    "answers": (BertAnswersRecipe, BERT, {**TABLE, "stride": 4}),
     "t5": (T5Recipe, {**T5, "dropout": 0.0, "gated": True, "tied": False, "repeat": "unrolled"}, TEXT),
     "t5 1.0, scanned": (T5Recipe, {**T5, "dropout": 0.0, "gated": False, "tied": True, "repeat": "scan"}, TEXT),
+    "text to text": (T5Text2TextRecipe, {**T5, "dropout": 0.0}, {**TABLE, "target_length": 8}),
     "pnasnet": (
         PNASNetRecipe,
         {"cells": [1], "filters": 8, "stem": "cifar", "stem_width": 8, "num_classes": 10},
-        {"name": "digits", "image_size": 8, "global_batch": BATCH},
+        IMAGES,
+    ),
+    "images of one's own": (
+        ImageFinetuneRecipe,
+        {"blocks": [1, 1], "width": 8, "stem": "cifar", "num_classes": 2},
+        IMAGES,
     ),
 }
 
