@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,17 @@ NAMED = 8
 
 def identity(program: Program, cluster: Cluster, strategy: str) -> dict[str, Any]:
     """A program, a cluster and how they were planned, as plain values that are equal exactly where the plan would be."""
+    described = cluster.to_json()
+    return {
+        "jax": ".".join(map(str, versions.VERSION)),
+        "strategy": strategy,
+        **_of_program(program),
+        "cluster": {**described, "levels": {level["name"]: level for level in described["levels"]}},
+    }
+
+
+@functools.lru_cache(maxsize=8)  # a program that is planned for many clusters
+def _of_program(program: Program) -> dict[str, Any]:
     graph = program.graph
     digest = hashlib.sha256(repr((program.fingerprint, sorted(graph.carried.items()), graph.batch)).encode())
     counts: collections.Counter[str] = collections.Counter()
@@ -30,14 +42,10 @@ def identity(program: Program, cluster: Cluster, strategy: str) -> dict[str, Any
         # Layers that differ in their number alone stand together.
         pattern, value = re.sub(r"\d+(?=[^\[\]]*'\])", "*", name), graph.tensors[tensor]
         arguments[pattern] = f"{value.dtype}{list(value.shape)}"
-    described = cluster.to_json()
     return {
-        "jax": ".".join(map(str, versions.VERSION)),
-        "strategy": strategy,
         "arguments": arguments,
         "operators": dict(sorted(counts.items())),
         "program": digest.hexdigest()[:16],
-        "cluster": {**described, "levels": {level["name"]: level for level in described["levels"]}},
     }
 
 

@@ -79,3 +79,5 @@ def test_a_prepared_task_is_traced_once_and_planned_alike() -> None:
     assert len(traced) == 1
     for plan, cluster in zip(found, (CLUSTER, wide, CLUSTER), strict=True):
         assert plan.hash == fa.plan(dataclasses.replace(task(), step=step), cluster).hash
+    alone = fa.plan(prepared, wide, beside=())
+    assert not alone.alternatives and alone.choices == found[1].choices and found[1].alternatives
