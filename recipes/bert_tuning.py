@@ -13,7 +13,7 @@ import numpy as np
 from recipes.recipe import Batch, Recipe
 from zoo.conversion import variables_from
 from zoo.data.tables import Row, RowBatches
-from zoo.data.vocabulary import WordPiece, read_wordpiece, train_wordpiece
+from zoo.data.vocabulary import WordPiece, check_belongs, read_wordpiece, train_wordpiece
 from zoo.errors import UserError
 from zoo.models.bert import predict
 from zoo.models.bert.config import BertConfig
@@ -185,11 +185,12 @@ class BertTuning(Recipe):
                 f"no vocab.txt beside init_from or in data_dir={self.data_dir}; name the vocabulary of the weights with "
                 "recipe.data.vocabulary=FILE"
             )
-        if found.size > self.model_config.vocabulary_size:
-            raise UserError(
-                f"the vocabulary {place} has {found.size} tokens and the model {self.model_config.vocabulary_size}; "
-                "take the vocabulary that belongs to the weights"
-            )
+        check_belongs(
+            found.size,
+            place,
+            self.model_config.vocabulary_size,
+            trained=place is not None and self.init_from is not None,
+        )
         return found
 
     def companions(self) -> dict[str, str]:

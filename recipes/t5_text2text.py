@@ -17,7 +17,7 @@ from zoo import scores
 from zoo.conversion import variables_from
 from zoo.data.pairs import PairsConfig, arrays, open_pairs
 from zoo.data.tables import RowBatches, Table
-from zoo.data.vocabulary import SentencePiece, read_sentencepiece, train_sentencepiece
+from zoo.data.vocabulary import SentencePiece, check_belongs, read_sentencepiece, train_sentencepiece
 from zoo.errors import UserError
 from zoo.models.t5 import predict
 from zoo.models.t5.generate import Generation, generate
@@ -130,11 +130,12 @@ class T5Text2TextRecipe(T5Recipe):
                 f"no spiece.model beside init_from or in data_dir={self.data_dir}; name the vocabulary of the weights with "
                 "recipe.data.vocabulary=FILE"
             )
-        if found.size > self.model_config.vocabulary_size:
-            raise UserError(
-                f"the vocabulary {place} has {found.size} tokens and the model {self.model_config.vocabulary_size}; "
-                "take the vocabulary that belongs to the weights"
-            )
+        check_belongs(
+            found.size,
+            place,
+            self.model_config.vocabulary_size,
+            trained=place is not None and self.init_from is not None,
+        )
         return found
 
     def companions(self) -> dict[str, bytes]:

@@ -17,6 +17,7 @@ from zoo.errors import UserError
 INSTALL = "pip install 'flowaware-zoo[text]'"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 EXTRA_IDS = 100
+LEAST_SHARE = 0.5
 SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
@@ -133,6 +134,24 @@ class SentencePiece:
             if number is not None and number < self.size:
                 words.append(f"<extra_id_{self.size - 1 - number}>")
         return " ".join(words)
+
+
+def check_belongs(size: int, place: Path | None, rows: int, trained: bool) -> None:
+    """Whether a vocabulary can be that of a model whose embedding has so many rows.
+
+    Args:
+        size: tokens of the vocabulary.
+        place: where it was read, for the message.
+        rows: of the embedding; often more than tokens, to be a round number or where few texts had fewer tokens to give.
+        trained: whether the rows were trained, with a vocabulary of their own.
+
+    Raises:
+        UserError: it has more tokens than the embedding rows, or so few that the rows are another vocabulary's.
+    """
+    if size > rows or (trained and size < LEAST_SHARE * rows):
+        raise UserError(
+            f"the vocabulary {place} has {size} tokens and the model {rows}; take the vocabulary that belongs to the weights"
+        )
 
 
 def read_wordpiece(path: Path, lowercase: bool = True) -> WordPiece:

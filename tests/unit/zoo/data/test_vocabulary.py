@@ -12,7 +12,7 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("sentencepiece")
 
 from zoo.data import pydoc
-from zoo.data.vocabulary import read_sentencepiece, read_wordpiece, train_sentencepiece, train_wordpiece
+from zoo.data.vocabulary import check_belongs, read_sentencepiece, read_wordpiece, train_sentencepiece, train_wordpiece
 from zoo.errors import UserError
 
 
@@ -66,3 +66,16 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
         read_sentencepiece(tmp_path)
     with pytest.raises(UserError, match="none does not exist"):
         read_sentencepiece(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("size", "trained", "fits"),
+    [(100, True, True), (60, True, True), (49, True, False), (49, False, True), (101, False, False)],
+)
+def test_a_vocabulary_that_cannot_be_that_of_the_weights_is_refused(size: int, trained: bool, fits: bool) -> None:
+    if fits:
+        return check_belongs(size, Path("vocab.txt"), 100, trained)
+    with pytest.raises(
+        UserError, match=f"vocab.txt has {size} tokens and the model 100; take the vocabulary that belongs"
+    ):
+        check_belongs(size, Path("vocab.txt"), 100, trained)
