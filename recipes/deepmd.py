@@ -221,7 +221,8 @@ class DeepmdRecipe:
 
     def recall(self, facts: Mapping[str, Any]) -> None:
         """Goes on with series as long as those of the checkpoint, unless others are asked for now."""
-        if facts.get("recipe", {}).get("training", {}).get("series", TrainingConfig.series) == self.training.series:
+        asked = facts.get("recipe", {}).get("training", {}).get("series", TrainingConfig.series)
+        if not self._empty and asked == self.training.series:
             self._terms = int(facts.get("series_terms", self._terms))
 
     def _thawed(self, params: Any) -> Any:
