@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from zoo.data.deepmd.system import System
+from zoo.errors import UserError
 from zoo.models.deepmd.evaluate import Evaluator
 
 UNITS = {"e": "eV", "e_peratom": "eV/atom", "f": "eV/A", "v": "eV", "v_peratom": "eV/atom"}
@@ -50,14 +51,21 @@ class Comparison:
 
 
 def compare(evaluate: Evaluator, system: System, most: int | None = None) -> Comparison:
-    """Evaluates the frames of a system, the first `most` of them; atoms that are not there do not count."""
+    """Evaluates the frames of a system, the first `most` of them; atoms that are not there do not count.
+
+    Raises:
+        UserError: two atoms of a frame lie on the same spot; names system and frame.
+    """
     pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {kind: [] for kind in UNITS}
     frames = len(system) if most is None else min(most, len(system))
     for frame in range(frames):
         cell = None if system.cell is None else system.cell[frame]
         types = system.types[frame]
         real = types >= 0
-        found = evaluate(system.coord[frame], types, cell, system.periodic)
+        try:
+            found = evaluate(system.coord[frame], types, cell, system.periodic)
+        except ValueError as error:  # of the neighbours: no frame to train on either
+            raise UserError(f"{system.where(frame)}: {error}; mend or remove the frame") from None
         count = int(real.sum())
         if system.known["energy"][frame]:
             energy = np.asarray([system.labels["energy"][frame]]), np.asarray([float(found.energy)])

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from zoo.data.deepmd.system import System, nothing_known
+from zoo.errors import UserError
 from zoo.md.cells import NOWHERE
 from zoo.models.deepmd import report
 from zoo.models.deepmd.model import Outputs
@@ -45,3 +47,11 @@ def test_errors_are_of_atoms_that_are_there_and_of_labels_that_are_known(tmp_pat
     }
     np.testing.assert_allclose(files["detail.e.out"], [[1.0, 1.3]])
     assert "data_fx data_fy data_fz pred_fx pred_fy pred_fz" in (tmp_path / "detail.f.out").read_text().splitlines()[0]
+
+
+def test_a_frame_that_cannot_be_evaluated_is_named() -> None:
+    def touching(*args: Any) -> Outputs:
+        raise ValueError("atoms 0 and 1 lie on the same spot")
+
+    with pytest.raises(UserError, match="made, frame 0: atoms 0 and 1 lie on the same spot; mend or remove the frame"):
+        report.compare(touching, system([[0, 1]], False))  # type: ignore[arg-type]
