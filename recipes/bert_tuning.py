@@ -185,12 +185,7 @@ class BertTuning(Recipe):
                 f"no vocab.txt beside init_from or in data_dir={self.data_dir}; name the vocabulary of the weights with "
                 "recipe.data.vocabulary=FILE"
             )
-        check_belongs(
-            found.size,
-            place,
-            self.model_config.vocabulary_size,
-            trained=place is not None and self.init_from is not None,
-        )
+        check_belongs(found.size, place, self.model_config.vocabulary_size, trained=self.init_from is not None)
         return found
 
     def companions(self) -> dict[str, str]:

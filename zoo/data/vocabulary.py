@@ -141,14 +141,14 @@ def check_belongs(size: int, place: Path | None, rows: int, trained: bool) -> No
 
     Args:
         size: tokens of the vocabulary.
-        place: where it was read, for the message.
+        place: where it was read; None where it was learned for this model.
         rows: of the embedding; often more than tokens, to be a round number or where few texts had fewer tokens to give.
         trained: whether the rows were trained, with a vocabulary of their own.
 
     Raises:
         UserError: it has more tokens than the embedding rows, or so few that the rows are another vocabulary's.
     """
-    if size > rows or (trained and size < LEAST_SHARE * rows):
+    if size > rows or (trained and place and size < LEAST_SHARE * rows):
         raise UserError(
             f"the vocabulary {place} has {size} tokens and the model {rows}; take the vocabulary that belongs to the weights"
         )

@@ -25,13 +25,13 @@ REHEARSED_EVALUATION_BATCHES = 2
 def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> Origin | None:
     """Trains to the job's last step and saves.
 
-    Returns:
-        None; or where the recipe has outgrown this program before the last step, from where its next one goes on.
-
     Args:
         job: what to train, from where to where.
         program: the compiled step, of the sizes to train with.
         stopped: says whether this process was told to stop.
+
+    Returns:
+        None; or where the recipe has outgrown this program before the last step, from where its next one goes on.
 
     Raises:
         Stopped: a signal came; the state is saved.

@@ -78,12 +78,10 @@ def find(systems: Sequence[System], num_types: int, rcut: float) -> Frames:
     for system in systems:
         for frame in range(len(system)):
             cell = None if system.cell is None else system.cell[frame]
-            try:
+            with system.naming(frame):
                 found.append(
                     neighbours.pairs(system.coord[frame], cell, system.periodic, system.types[frame], num_types, rcut)
                 )
-            except ValueError as error:
-                raise UserError(f"{system.where(frame)}: {error}; mend or remove the frame") from None
     return Frames(tuple(systems), num_types, rcut, tuple(found))
 
 

@@ -5,8 +5,9 @@ Units: angstrom, eV, eV/angstrom; a virial is minus the derivative of the energy
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -48,6 +49,14 @@ class System:
     def where(self, frame: int) -> str:
         """The frame as people find it."""
         return f"{self.name}, frame {frame}"
+
+    @contextlib.contextmanager
+    def naming(self, frame: int) -> Iterator[None]:
+        """What cannot be computed of the frame (ValueError) becomes a UserError that names it."""
+        try:
+            yield
+        except ValueError as error:
+            raise UserError(f"{self.where(frame)}: {error}; mend or remove the frame") from None
 
 
 def checked(system: System) -> System:

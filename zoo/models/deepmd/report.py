@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from zoo.data.deepmd.system import System
-from zoo.errors import UserError
 from zoo.models.deepmd.evaluate import Evaluator
 
 UNITS = {"e": "eV", "e_peratom": "eV/atom", "f": "eV/A", "v": "eV", "v_peratom": "eV/atom"}
@@ -62,10 +61,8 @@ def compare(evaluate: Evaluator, system: System, most: int | None = None) -> Com
         cell = None if system.cell is None else system.cell[frame]
         types = system.types[frame]
         real = types >= 0
-        try:
+        with system.naming(frame):
             found = evaluate(system.coord[frame], types, cell, system.periodic)
-        except ValueError as error:  # of the neighbours: no frame to train on either
-            raise UserError(f"{system.where(frame)}: {error}; mend or remove the frame") from None
         count = int(real.sum())
         if system.known["energy"][frame]:
             energy = np.asarray([system.labels["energy"][frame]]), np.asarray([float(found.energy)])
