@@ -102,7 +102,7 @@ class FrameDataset:
         if split == "train":
             order = grain.MapDataset.range(len(self.train)).seed(seed).shuffle().repeat()
             numbered = order.batch(global_batch, drop_remainder=True, batch_fn=np.asarray)
-            batches = numbered.map(lambda numbers: self._stacked(self.train, numbers[part]))
+            batches = numbered.map(lambda numbers: self.rows("train", numbers[part]))
         else:
             batches = grain.MapDataset.range(-(-len(self.test) // global_batch)).map(
                 lambda batch: self._weighted(np.arange(batch * global_batch, (batch + 1) * global_batch)[part])
@@ -110,14 +110,16 @@ class FrameDataset:
         options = grain.ReadOptions(num_threads=readers, prefetch_buffer_size=2 * readers)
         return iter(batches[start_step:].to_iter_dataset(options))
 
-    def _stacked(self, taken: Frames, numbers: np.ndarray) -> dict[str, np.ndarray]:
+    def rows(self, split: str, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """The frames of these numbers [b] of "train" or "test", each as `laid_out` gives it, stacked."""
+        taken = self.train if split == "train" else self.test
         dtype = np.dtype(self.model.fitting_net.precision)
         rows = [frames.laid_out(taken, int(number), self.layout, limits(self.model), dtype) for number in numbers]
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
     def _weighted(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
         total = len(self.test)
-        batch = self._stacked(self.test, np.minimum(numbers, total - 1))
+        batch = self.rows("test", np.minimum(numbers, total - 1))
         return {**batch, "weight": (numbers < total).astype(np.float64)}
 
 
