@@ -42,7 +42,7 @@ class AlphaFold2Recipe:
         """
         self.name = config.name
         self.data_dir = Path(data_dir)
-        self.options = typed(PredictOptions, config.predict, "recipe.predict")
+        self.options = typed(PredictOptions, config.predict)
         self.changes = dict(flattened(typed(ModelOptions, config.model, "recipe.model").config))
         self.models = {name: configured(name, self.options, self.changes) for name in self.options.model_names()}
 

@@ -8,7 +8,7 @@ PYTHON is that of an environment with `deepmd-kit[cpu,jax]==3.2.0`, `ase` and te
 programs run one after the other, each with `--threads` threads; beside the seconds on the clock stand those of the processor,
 which other work on the machine disturbs less. The last line is JSON.
 
-One seed's error at step 200 differs from another's by some 12 %, so that means of a few seeds tell little. `--paired` takes the luck
+One seed's error at step 200 differs from another's by 12 %, so that means of a few seeds tell little. `--paired` takes the luck
 out: for each seed, ours begins with deepmd-kit's own initial weights and sees its frames in its order.
 """
 
@@ -166,7 +166,9 @@ def paired(given: argparse.Namespace, steps: int) -> dict[str, Any]:
         for step in ours:
             found.setdefault(str(step), []).append({"ours": ours[step], "tf": theirs[step]})
         print(f"seed {seed}  rmse_f_val in eV/A: ours {ours}  tf { {step: theirs[step] for step in ours} }", flush=True)
-    means = {step: {name: statistics.mean(row[name] for row in rows) for name in rows[0]} for step, rows in found.items()}
+    means = {
+        step: {name: statistics.mean(row[name] for row in rows) for name in rows[0]} for step, rows in found.items()
+    }
     print(f"mean of {given.seeds}: {means}")
     return {"seeds": found, "mean": means}
 
@@ -182,7 +184,9 @@ def begun_as(given: argparse.Namespace, model: Path, frames: Path, steps: int) -
     from zoo.training.job import load
 
     words = [f"data_dir={given.data.absolute()}", f"recipe.training.steps={steps}"]
-    config = compose(["recipe=dp_water", "cluster=local", *words, f"recipe.optimizer.decay_steps={max(1, steps // 20)}"])
+    config = compose(
+        ["recipe=dp_water", "cluster=local", *words, f"recipe.optimizer.decay_steps={max(1, steps // 20)}"]
+    )
     recipe = load(config.recipe, config.data_dir)
     data, begun, number = recipe.dataset(), read(model), {}
     for n in range(len(data.train)):
