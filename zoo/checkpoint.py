@@ -1,6 +1,7 @@
 """What a checkpoint holds, and whether it is whole.
 
     python -m zoo.checkpoint show DIR       step, meta, and the tree with shapes, dtypes and placements as saved
+    python -m zoo.checkpoint show FILE      what is in a potential's .dp, .yaml or .pt file
     python -m zoo.checkpoint verify DIR     reads every file and holds it against the manifest
     python -m zoo.checkpoint convert from=PATH to=PATH [adapter=true]
         a run to a file of weights (.safetensors, .npz, .pt) or a folder in Hugging Face's layout; these to a checkpoint
@@ -33,6 +34,8 @@ def main(argv: list[str]) -> int:
         return convert(options.words)
     if options.command in ("compress", "change-bias"):
         return change(options.command, options.words)
+    if options.command == "show" and potential_file(options.dir):
+        return 0
     found, step = checkpoints.locate(options.dir)
     if options.command == "show":
         print(found.describe(step))
@@ -40,6 +43,16 @@ def main(argv: list[str]) -> int:
         found.verify(step)
         print(f"checkpoint {found.directory / str(step)} is whole: every file is as it was written")
     return 0
+
+
+def potential_file(path: Path) -> bool:
+    """Prints what is in a file of a potential; False where the path is none."""
+    from zoo import potentials  # here: the other commands need no model
+
+    if not potentials.is_file(path):
+        return False
+    print("\n".join(potentials.shown(path)))
+    return True
 
 
 def convert(words: list[str]) -> int:

@@ -8,7 +8,7 @@
         energy over volume, its lowest point and the bulk modulus
     python -m zoo.potential elastic model=FILE structure=FILE [strain=0.005]
         elastic constants and moduli
-    max_force=0.001  where a relaxation ends, in eV/A
+    max_force=0.001  where a relaxation ends, in eV/A; steps=1000 are the most that the first one takes
     relax_cell=true  eos and elastic bring the cell to rest first
 
 model is a .dp, .yaml or .pt file; structure any file that ASE reads.
@@ -45,12 +45,13 @@ class Options:
     strain: float | None = None
     points: int = 9
     max_force: float = 0.001
+    steps: int = 1000
     relax_cell: bool = True
 
     def __post_init__(self) -> None:
         if self.points < 5:
             raise ValueError(f"points={self.points}; an equation of state needs at least 5")
-        for name in ("rcut", "max_force"):
+        for name in ("rcut", "max_force", "steps"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)}; it must be above 0")
         if self.strain is not None and not 0 < self.strain < 0.3:
@@ -114,7 +115,7 @@ def prepared(options: Options, cell: bool) -> Any:
         raise UserError(f"{options.structure}: the cell must be periodic everywhere")
     atoms.calc = DeepPotential(model)
     try:
-        return relaxed(atoms, options.max_force, cell)
+        return relaxed(atoms, options.max_force, cell, options.steps)
     except ValueError as error:
         raise UserError(f"{options.structure}: {error}") from None
 

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from zoo.data.deepmd import frames, systems
@@ -63,6 +64,8 @@ def compressed(source: Path, target: Path, words: Words) -> Iterator[str]:
     `data` names; or `min_distance_a`.
     """
     model = read(source)
+    if model.compressed:
+        yield f"compressed before, for a smallest distance of {model.nearest_a:.4f} A; the nets are still there and are used"
     nearest = distance(words, model)
     model = dataclasses.replace(model, nearest_a=nearest, compressed=True)
     fast = series.compressed(model.config, model.params, model.statistics, nearest)  # here, so that it is refused here
@@ -117,6 +120,30 @@ def biased(source: Path, target: Path, words: Words) -> Iterator[str]:
     write(target, dataclasses.replace(model, statistics=statistics))
     for name, before, after in zip(model.config.type_map, model.statistics["bias"], statistics["bias"], strict=True):
         yield f"{name}: {float(before):.6f} -> {float(after):.6f} eV"
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path is a file of a potential."""
+    return path.is_file() and path.suffix.lower() in (*SUFFIXES, ".pt")
+
+
+def shown(file: Path) -> Iterator[str]:
+    """What a file of a potential holds, for people."""
+    model = convert.read(file)
+    config = model.config
+    yield described(model)
+    for part in parts(config.descriptor):
+        yield f"{part.type}: rcut {part.rcut}, rcut_smth {part.rcut_smth}, sel {part.sel}, neuron {list(part.neuron)}"
+    fit = config.fitting_net
+    yield f"fitting net: neuron {list(fit.neuron)}, {fit.precision}"
+    yield f"{sum(np.size(leaf) for leaf in jax.tree.leaves(model.params)):,} parameters"
+    for name, bias in zip(config.type_map, np.asarray(model.statistics["bias"]).reshape(-1), strict=True):
+        yield f"energy of {name}: {float(bias):.6f} eV"
+    if config.short_range is not None:
+        yield f"short-range table: {config.short_range.sw_rmin} to {config.short_range.sw_rmax} A"
+    if model.nearest_a is not None:
+        yield f"smallest distance in the training frames: {model.nearest_a:.4f} A"
+    yield f"compressed: {'yes' if model.compressed else 'no'}"
 
 
 def described(model: Model) -> str:

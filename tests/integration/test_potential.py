@@ -165,6 +165,8 @@ def test_the_model_is_tested_and_moves(command: Any, straight: Path, data_dir: P
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"energy": np.full(4, np.nan)}, "bad, frame 0: energy holds numbers that are not finite"),
     ({"coord": np.zeros((4, 9))}, "bad, frame 0: atoms 0 and 1 lie on the same spot"),
+    ({"energy": np.zeros(3)}, "set.000/energy.npy has the shape [3]; expected [4] or [4, 1]"),
+    ({"coord": np.asarray([[None]])}, "or is damaged: it holds Python objects, which are never read"),
     ({"force": np.zeros((3, 9))}, "set.000/force.npy has the shape [3, 9]; expected [4, 9]"),
     ({"box": np.zeros((4, 9))}, "bad, frame 0: the cell has no vector along its periodic direction 0"),
     ({"box": None}, "set.000/box.npy is missing; a system without a cell has an empty file `nopbc`"),

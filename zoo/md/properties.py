@@ -59,7 +59,7 @@ class Elastic:
         return float(0.5 * (voigt + reuss))
 
 
-def relaxed(atoms: Any, max_force: float, cell: bool) -> Any:
+def relaxed(atoms: Any, max_force: float, cell: bool, steps: int = MOST_STEPS) -> Any:
     """A copy with no force larger than `max_force` (eV/A) and, if `cell`, without stress; `atoms` has a calculator.
 
     Raises:
@@ -72,9 +72,9 @@ def relaxed(atoms: Any, max_force: float, cell: bool) -> Any:
     moved.calc = atoms.calc
     moving: Any = FrechetCellFilter(moved) if cell else moved
     silent: Any = None
-    if not BFGSLineSearch(moving, logfile=silent).run(fmax=max_force, steps=MOST_STEPS):
+    if not BFGSLineSearch(moving, logfile=silent).run(fmax=max_force, steps=steps):
         raise UserError(
-            f"the structure does not come to rest in {MOST_STEPS} steps; raise max_force or mend the structure"
+            f"the structure does not come to rest in {steps} steps; raise steps or max_force, or mend the structure"
         )
     return moved
 

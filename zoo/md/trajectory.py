@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from zoo.md.cells import Periodic
 from zoo.md.motion import Motion, State, volume
 from zoo.models.deepmd.config import Potential, vacancies_matter
 from zoo.models.deepmd.convert import Model
-from zoo.models.deepmd.evaluate import SPARE, arrays, shortages
+from zoo.models.deepmd.evaluate import SPARE, arrays, nearness, shortages
 from zoo.models.deepmd.layout import Layout
 from zoo.models.deepmd.model import displacements, outputs, sorted_by_type
 
@@ -59,6 +60,7 @@ class Trajectory:
         self._arrays = arrays(system.model)
         self._slots = (0,) * len(system.counts)
         self._steps: dict[Layout, fa.Step] = {}
+        self._warned = False
         self.rebuilds = 0
 
     def begin(self, coord: np.ndarray, velocity: np.ndarray, cell: np.ndarray, seed: int) -> State:
@@ -123,6 +125,9 @@ class Trajectory:
         found = neighbours.pairs(coord, cell, system.periodic, types, config.num_types, config.rcut + system.skin)
         most = found.most()
         refuse_truncation(config, found)
+        if not self._warned and (sentence := nearness(system.model, found)):
+            self._warned = True
+            warnings.warn(sentence, stacklevel=3)
         self._slots = tuple(max(a, -(-b // SPARE) * SPARE) for a, b in zip(self._slots, most, strict=True))
         self.rebuilds += 1
         table = neighbours.table(found, self._slots)
@@ -131,10 +136,10 @@ class Trajectory:
 
 def refuse_truncation(config: Potential, found: neighbours.Pairs) -> None:
     """While atoms move, the nearest are not always the same; so `sel` must leave room for all within the cutoff."""
-    for given, most in shortages(config, [found]):
+    for given, most, _ in shortages(config, [found]):
         raise ValueError(
-            f"atoms have up to {most} neighbours within the cutoff, more than the model's sel={given}; "
-            "the structure is denser than what the model was made for"
+            f"atoms have up to {most} neighbours within the cutoff, more than the model's sel={given}: either the structure is "
+            "denser than those of the training, or its atoms have run into each other"
         )
 
 

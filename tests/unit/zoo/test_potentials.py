@@ -71,6 +71,21 @@ def test_compressed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture)
     plain = Evaluator(read(folder / "model.dp"))(coord, types, None)
     found = Evaluator(fast)(coord, types, None)
     np.testing.assert_allclose(found.force, plain.force, atol=1e-9)
+    with pytest.warns(UserWarning, match=r"two atoms are 0.8000 A apart, and .* made for distances from 0.8750 A on"):
+        Evaluator(fast)(np.arange(6)[:, None] * [0.8, 0.0, 0.0], types, None)
+    words = [f"from={tmp_path / 'fast.dp'}", f"to={tmp_path / 'again.dp'}", "min_distance_a=1"]
+    assert main(["compress", *words]) == 0
+    assert "compressed before, for a smallest distance of 1.2500 A" in capsys.readouterr().out
+
+
+def test_shown(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["show", str(folder / "model.dp")]) == 0
+    said = capsys.readouterr().out
+    for line in ("potential for O, H", "rcut 3.0", "sel (6, 8)", "energy of H: 0.000000 eV"):
+        assert line in said
+    (tmp_path / "broken.dp").write_bytes(b"nothing")
+    with pytest.raises(UserError, match="broken.dp"):
+        main(["show", str(tmp_path / "broken.dp")])
 
 
 @pytest.mark.parametrize("mode", ["change", "set"])

@@ -164,8 +164,9 @@ def warn_of_truncation(frames: Frames, config: Potential, strict: bool) -> None:
     Raises:
         UserError: the same, where `strict`.
     """
-    for given, most in shortages(config, frames.pairs):
-        sentence = f"sel={given} is less than the {most} neighbours that atoms of the data have"
+    for given, most, number in shortages(config, frames.pairs):
+        system, frame = frames.locate(number)
+        sentence = f"{system.where(frame)}: sel={given} is less than the {most} neighbours that atoms of the data have"
         if strict:
             raise UserError(f"{sentence}; set sel to {most}, to auto, or leave recipe.data.strict=true out")
         warnings.warn(f"{sentence}; only the nearest count. Set sel to {most} or to auto to count all", stacklevel=2)

@@ -55,7 +55,8 @@ class Folder:
         try:
             return np.load(file, allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
-            raise UserError(f"{file} is not an npy file of numbers, or is damaged: {error}") from None
+            why = "it holds Python objects, which are never read" if "allow_pickle" in str(error) else error
+            raise UserError(f"{file} is not an npy file of numbers, or is damaged: {why}") from None
 
 
 class Group:
@@ -173,7 +174,8 @@ def _rows(files: Source, name: str, width: int, frames: int | None) -> np.ndarra
     number = values.size // width if width else 0
     shape_fits = values.size == number * width and (values.ndim < 2 or len(values) in (number, 1))
     if not shape_fits or (frames is not None and number != frames):
-        wanted = f"[{'frames' if frames is None else frames}, {width}]"
+        count = "frames" if frames is None else frames
+        wanted = f"[{count}] or [{count}, 1]" if width == 1 else f"[{count}, {width}]"
         raise UserError(f"{files.name}/{name}.npy has the shape {list(values.shape)}; expected {wanted}")
     return values.reshape(number, width).astype(np.float64)
 

@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from zoo.errors import UserError
@@ -51,15 +52,28 @@ def read(file: Path) -> Model:
             raise UserError(
                 f"{file}: the model's tensors are not as expected ({type(error).__name__}: {error})"
             ) from None
-        return Model(config, params, statistics, nearest)
+        return finite(Model(config, params, statistics, nearest), file)
     tree = serial.load(file)
     try:
         model = Model(*from_tree.model_of(tree["model"], str(file)))
         nearest = (tree.get("@variables") or {}).get("min_nbor_dist")
         nearest = None if nearest is None else float(np.asarray(nearest).reshape(()))
-        return dataclasses.replace(model, nearest_a=nearest, compressed=bool(tree.get("compressed")))
+        model = dataclasses.replace(model, nearest_a=nearest, compressed=bool(tree.get("compressed")))
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise UserError(f"{file}: the model's tree is not as expected ({type(error).__name__}: {error})") from None
+    return finite(model, file)
+
+
+def finite(model: Model, file: Path) -> Model:
+    """The model, if all its numbers are finite. Raises UserError."""
+    numbers = {"params": model.params, "statistics": model.statistics}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(numbers):
+        if not np.all(np.isfinite(np.asarray(leaf, np.float64))):
+            name = "/".join(str(part.key) for part in path)
+            raise UserError(
+                f"{file}: {name} holds numbers that are not finite, so its training has failed; take an earlier checkpoint"
+            )
+    return model
 
 
 def write(file: Path, model: Model) -> None:

@@ -41,18 +41,36 @@ def limits(config: Potential) -> tuple[int, ...] | int | None:
     return found[0] if isinstance(parts(config.descriptor)[0], SeAtten) else tuple(found[0])
 
 
-def shortages(config: Potential, found: Sequence[Pairs]) -> list[tuple[Any, Any]]:
-    """For each part of the descriptor whose `sel` is less than the neighbours there are, what it is and what they are."""
-    short: list[tuple[Any, Any]] = []
+def shortages(config: Potential, found: Sequence[Pairs]) -> list[tuple[Any, Any, int]]:
+    """For each part of the descriptor whose `sel` is less than the neighbours there are: what it is, what they are, and the
+    number of the first frame that has more.
+    """
+    short: list[tuple[Any, Any, int]] = []
     for part in parts(config.descriptor):
         counts = [pairs.within(part.rcut) for pairs in found]
         if isinstance(part.sel, int):
-            together = max(int(count.sum(axis=1).max(initial=0)) for count in counts)
-            short += [(part.sel, together)] if together > part.sel else []
-            continue
-        most = np.max([count.max(axis=0, initial=0) for count in counts], axis=0).tolist()
-        short += [(list(part.sel), most)] if any(a > b for a, b in zip(most, part.sel, strict=True)) else []
+            each = np.asarray([count.sum(axis=1).max(initial=0) for count in counts])[:, None]
+        else:
+            each = np.asarray([count.max(axis=0, initial=0) for count in counts])
+        more = np.flatnonzero((each > np.asarray(part.sel)).any(axis=1))
+        if len(more):
+            most = each.max(axis=0).tolist()
+            alone = isinstance(part.sel, int)
+            short.append((part.sel if alone else list(part.sel), most[0] if alone else most, int(more[0])))
     return short
+
+
+def nearness(model: Model, found: Pairs) -> str:
+    """In words, that atoms are nearer than the series of a compressed model are made for; empty where they are not."""
+    if not model.compressed or model.nearest_a is None:
+        return ""
+    nearest, least = float(found.distance.min(initial=np.inf)), series.CLOSER * model.nearest_a
+    if nearest >= least:
+        return ""
+    return (
+        f"two atoms are {nearest:.4f} A apart, and the compressed model is made for distances from {least:.4f} A on; nearer, "
+        "its embedding nets go on as straight lines, not as those of the model it was made from"
+    )
 
 
 def arrays(model: Model) -> tuple[Any, Any]:
@@ -75,7 +93,7 @@ class Evaluator:
         self.model = model
         self._arrays = arrays(model)
         self._slots: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._warned = False
+        self._warned: set[str] = set()
 
     def __call__(
         self, coord_N3: np.ndarray, types_N: np.ndarray, cell_33: np.ndarray | None, periodic: Periodic | None = None
@@ -109,10 +127,13 @@ class Evaluator:
         return _unsorted(result, order, len(types_N))
 
     def _warn(self, found: Pairs) -> None:
-        if not self._warned and (short := shortages(self.model.config, [found])):
-            self._warned = True
-            given, most = short[0]
+        if "sel" not in self._warned and (short := shortages(self.model.config, [found])):
+            self._warned.add("sel")
+            given, most, _ = short[0]
             warnings.warn(f"atoms have up to {most} neighbours, more than sel={given}; the nearest count", stacklevel=3)
+        if "near" not in self._warned and (sentence := nearness(self.model, found)):
+            self._warned.add("near")
+            warnings.warn(sentence, stacklevel=3)
 
     def _layout(self, counts: tuple[int, ...], most: tuple[int, ...], vacant: int | None) -> Layout:
         before = self._slots.get(counts, (0,) * len(counts))

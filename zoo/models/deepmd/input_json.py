@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import UserError
+from zoo.models.deepmd.config import potential
 
 Tree = dict[str, Any]
 
@@ -24,6 +25,9 @@ WITHOUT_EFFECT = {
     "model": {"data_stat_nbatch", "data_stat_protect", "data_bias_nsample", "srtab_add_bias"},
 }
 SCHEDULES = {"exp", "cosine"}
+OTHER_MODELS = set(
+    "spin modifier compress type_embedding hessian_mode preset_out_bias model_dict models dim_case_embd".split()
+)
 
 
 def overrides(file: Path) -> Tree:
@@ -49,6 +53,7 @@ def overrides(file: Path) -> Tree:
         raise UserError(f"{at}: training.mixed_precision is not supported; set precision in the model instead")
     refuse(training, WITHOUT_EFFECT["training"], f"{at}: training")
     model = {key: value for key, value in tree["model"].items() if key not in WITHOUT_EFFECT["model"]}
+    check_model(model, f"{at}: model")
     recipe = {
         "model": without_remarks(model),
         "data": data,
@@ -81,6 +86,16 @@ def refuse(section: Mapping[str, Any], known: set[str], place: str) -> None:
     for key in section:
         if key not in known:
             raise UserError(f"{place}.{key}={section[key]!r} is not supported; leave it out")
+
+
+def check_model(model: Tree, place: str) -> None:
+    """Raises UserError, with the file's name, for a model that cannot be made. Takes out its type, of which there is one."""
+    kind = model.pop("type", "standard")
+    if kind != "standard":
+        raise UserError(f"{place}.type={kind!r} is not supported; supported is standard")
+    for name in OTHER_MODELS & set(model):
+        raise UserError(f"{place}.{name} is not supported; leave it out")
+    potential(model, place)
 
 
 def taken(section: Tree, names: tuple[str, ...], missing: str) -> Any:

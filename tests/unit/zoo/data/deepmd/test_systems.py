@@ -145,7 +145,7 @@ HOLE[1, 4] = np.nan
         ({"coord": None}, "a/set.000/coord.npy is missing"),
         ({"coord": np.zeros((FRAMES, 11))}, r"coord.npy has the shape \[3, 11\]; expected \[frames, 12\]"),
         ({"coord": np.asarray(["a"])}, "coord.npy holds <U1; expected numbers"),
-        ({"energy": np.zeros(2)}, r"energy.npy has the shape \[2\]; expected \[3, 1\]"),
+        ({"energy": np.zeros(2)}, r"energy.npy has the shape \[2\]; expected \[3\] or \[3, 1\]"),
         ({"force": HOLE}, "a, frame 1: force holds numbers that are not finite"),
         ({"coord": HOLE}, "a, frame 1: coord holds numbers that are not finite"),
         ({"box": None}, "box.npy is missing; a system without a cell has an empty file `nopbc`"),

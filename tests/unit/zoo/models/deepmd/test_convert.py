@@ -64,6 +64,15 @@ def test_written_models_read_back_exactly(tmp_path: Path, kind: str, suffix: str
     assert [file.name for file in tmp_path.iterdir()] == [f"model{suffix}"]
 
 
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    broken = model("a")
+    layer = broken.params["fitting"]["0"]["0"]
+    layer["w"] = np.full_like(layer["w"], np.nan)
+    write(tmp_path / "model.dp", broken)
+    with pytest.raises(UserError, match="model.dp: params/fitting/0/0/w holds numbers that are not finite"):
+        read(tmp_path / "model.dp")
+
+
 def test_other_formats_say_how_to_convert_them(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"dp convert-backend .*frozen.pth .*frozen.dp"):
         read(tmp_path / "frozen.pth")

@@ -72,6 +72,9 @@ def test_a_hybrid_passes_through(tmp_path: Path) -> None:
         ({"training": {"numb_steps": 1}}, "training.training_data.systems is missing"),
         ({"training": {**INPUT["training"], "opt_type": "LKF"}}, "optimizer 'LKF' is not supported"),
         ({"training": {**INPUT["training"], "warm": 1}}, "training.warm=1 is not supported"),
+        ({"model": {**INPUT["model"], "spin": {}}}, "input.json: model.spin is not supported"),
+        ({"model": {**INPUT["model"], "type": "dipole"}}, "input.json: model.type='dipole' is not supported"),
+        ({"model": {**INPUT["model"], "type_map": ["O"]}}, "input.json: model.descriptor.sel=.* has 2 numbers"),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path: Path, changes: dict, text: str) -> None:
