@@ -45,43 +45,71 @@ CASES: dict[str, tuple[Any, Any, Any, Any, int]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+SEEDS = 3
+"""Of images in float32."""
+
+
 @pytest.mark.parametrize("kind", CASES)
-def test_images(python: str, tmp_path: Path, kind: str, dtype: str) -> None:
-    config, model_class, from_theirs, to_theirs, size = CASES[kind]
-    jax.config.update("jax_enable_x64", dtype == "float64")
+def test_images(python: str, tmp_path: Path, kind: str) -> None:
+    jax.config.update("jax_enable_x64", True)
     try:
-        config = type(config)(**{**vars(config), "dtype": dtype})
-        rng = np.random.default_rng(0)
-        image = rng.normal(size=(2, size, size, 3)).astype(dtype)
-        cotangent = rng.normal(size=(2, 10)).astype(dtype)
-        (tmp_path / "config.json").write_text(json.dumps(HUGGING_FACE))
-        np.savez(tmp_path / "inputs.npz", image=image.transpose(0, 3, 1, 2), cotangent=cotangent)
-        subprocess.run([python, str(SCRIPT), kind, str(tmp_path)], check=True)
-        wanted = weight_files.read(tmp_path / "outputs.npz")
-        variables = from_theirs(weight_files.read(tmp_path / "model.safetensors"), config).params
-
-        def logits_of(params: Any) -> jax.Array:
-            return model_class(config).apply({**variables, "params": params}, image, train=False)
-
-        def value(params: Any) -> tuple[jax.Array, jax.Array]:
-            logits = logits_of(params)
-            return jnp.sum(logits * cotangent), logits
-
-        grads, logits = jax.jit(jax.grad(value, has_aux=True))(variables["params"])
+        found, wanted = both(python, tmp_path, kind, "float64", 0)
     finally:
         jax.config.update("jax_enable_x64", False)
-    share = 1e-9 if dtype == "float64" else 1e-5
-    largest = np.abs(wanted["logits"]).max()
-    np.testing.assert_allclose(logits, wanted["logits"], rtol=0, atol=share * largest)
+    for name, value in found.items():
+        np.testing.assert_allclose(value, wanted[name], rtol=0, atol=1e-9 * largest(wanted, name), err_msg=name)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_images_in_float32(python: str, tmp_path: Path, kind: str) -> None:
+    """Logits are equal. Gradients are as near to those in float64 as torch's own are.
+
+    Where rounding takes an activation near 0 to the other side of a rectifier, single gradients of a deep network move by some
+    thousandths of the largest: in torch for some images, here for others, so several are looked at.
+    """
+    ours, theirs = [], []
+    for seed in range(SEEDS):
+        found, wanted = both(python, tmp_path, kind, "float32", seed)
+        np.testing.assert_allclose(found.pop("logits"), wanted["logits"], rtol=0, atol=1e-5 * largest(wanted, "logits"))
+        exact = {name: wanted[name.replace("gradient/", "exact/")] for name in found}
+        scale = largest(wanted, "gradient/")
+        for errors, values in ((ours, found), (theirs, wanted)):
+            errors.append(max(np.abs(values[name] - exact[name]).max() for name in found) / scale)
+    assert max(ours) <= 2 * max(theirs) and min(ours) <= 1e-5, (ours, theirs)
+
+
+def largest(values: dict[str, np.ndarray], start: str) -> float:
+    """The largest magnitude among the logits, or among all gradients."""
+    kind = start.partition("/")[0]
+    return max(float(np.abs(value).max()) for name, value in values.items() if name.partition("/")[0] == kind)
+
+
+def both(
+    python: str, folder: Path, kind: str, dtype: str, seed: int
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """ "logits" and "gradient/NAME" of ours under the original's names, and the original's."""
+    config, model_class, from_theirs, to_theirs, size = CASES[kind]
+    config = type(config)(**{**vars(config), "dtype": dtype})
+    rng = np.random.default_rng(seed)
+    image = rng.normal(size=(2, size, size, 3)).astype(dtype)
+    cotangent = rng.normal(size=(2, 10)).astype(dtype)
+    (folder / "config.json").write_text(json.dumps(HUGGING_FACE))
+    np.savez(folder / "inputs.npz", image=image.transpose(0, 3, 1, 2), cotangent=cotangent)
+    subprocess.run([python, str(SCRIPT), kind, str(folder)], check=True)
+    wanted = weight_files.read(folder / "outputs.npz")
+    variables = from_theirs(weight_files.read(folder / "model.safetensors"), config).params
+
+    def value(params: Any) -> tuple[jax.Array, jax.Array]:
+        logits = model_class(config).apply({**variables, "params": params}, image, train=False)
+        return jnp.sum(logits * cotangent), logits
+
+    grads, logits = jax.jit(jax.grad(value, has_aux=True))(variables["params"])
     named = {name: value for name, value in to_theirs({**variables, "params": grads}).items() if "running_" not in name}
     if kind == "resnet":
-        named = {theirs: named[resnet.torch_name(theirs)] for theirs in (name[9:] for name in wanted if "/" in name)}
-    largest = max(np.abs(wanted[f"gradient/{name}"]).max() for name in named)
-    for name, grad in named.items():
-        # float32 gradients of torch differ from its own in float64 by up to 9e-4.
-        atol = (1e-9 if dtype == "float64" else 1e-3) * largest
-        np.testing.assert_allclose(grad, wanted[f"gradient/{name}"], rtol=0, atol=atol, err_msg=name)
+        names = [name.removeprefix("gradient/") for name in wanted if name.startswith("gradient/")]
+        named = {theirs: named[resnet.torch_name(theirs)] for theirs in names}
+    found = {f"gradient/{name}": np.asarray(grad) for name, grad in named.items()}
+    return {"logits": np.asarray(logits), **found}, wanted
 
 
 def test_a_trained_encoder_gives_the_embeddings_of_the_original(python: str, tmp_path: Path) -> None:

@@ -53,11 +53,21 @@ def image_network(kind: str, folder: Path, inputs: dict[str, torch.Tensor]) -> d
         model = timm.create_model(kind.removeprefix("timm:"), num_classes=10)
     model = randomised(model.to(inputs["image"].dtype))
     save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / "model.safetensors")
+    logits, grads = passed(model, inputs)
+    found = {"logits": logits, **{f"gradient/{name}": value for name, value in grads.items()}}
+    if inputs["image"].dtype == torch.float32:
+        exact = passed(model.double(), {name: value.double() for name, value in inputs.items()})[1]
+        found |= {f"exact/{name}": value for name, value in exact.items()}
+    return found
+
+
+def passed(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Logits, and the gradients of all parameters."""
+    model.zero_grad()
     found = model(inputs["image"])
-    logits = found.logits if kind == "resnet" else found
+    logits = getattr(found, "logits", found)
     (logits * inputs["cotangent"]).sum().backward()
-    grads = {f"gradient/{name}": value.grad.numpy() for name, value in model.named_parameters()}
-    return {"logits": logits.detach().numpy(), **grads}
+    return logits.detach().numpy(), {name: value.grad.numpy().copy() for name, value in model.named_parameters()}
 
 
 def embed(folder: Path) -> dict[str, np.ndarray]:
