@@ -6,7 +6,8 @@ things; batch= is the number of records at a time. The same command goes on wher
 For potentials input names folders or files of frames, separated by commas, and output a folder; model= names .dp or .yaml files in
 place of the one in run_dir (several give their deviation), and most= limits the frames of each system.
 
-For proteins (alphafold2) input is a file or folder and output a folder; the options are those of the recipe's section `predict`.
+For proteins (alphafold2) input is a file or folder and output a folder; the options are those of the recipe's section `predict`,
+each with a line in conf/recipe/alphafold2.yaml.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ def main(argv: list[str]) -> int:
         UserError: an option or the input is wrong. PartlyFailed: some records could not be predicted. Stopped: a signal
             came; what was predicted is kept.
     """
+    if argv[:1] in (["-h"], ["--help"]):
+        print(__doc__)
+        return DONE
     own, rest = own_words(argv)
     if not any(word.startswith("cluster=") for word in rest):
         rest.append("cluster=local")
@@ -104,7 +108,10 @@ def sectioned(words: list[str]) -> list[str]:
         if not equals or key in fields or not key.isidentifier():
             placed.append(word)
         else:
-            value = quoted(value) if key in PATHS and value != "null" else value
+            listed = (
+                "," in value and value[0] not in "'\"[{"
+            )  # such as models=model_1,model_2, which Hydra takes for a choice
+            value = quoted(value) if (key in PATHS and value != "null") or listed else value
             placed.append(f"recipe.predict.{key}={value}")
     return placed
 

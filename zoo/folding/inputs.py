@@ -18,6 +18,8 @@ from zoo.proteins.residues import ALIGNMENT_LETTERS, GAP
 SEQUENCES = (".fasta", ".fa", ".faa", ".fas")
 TABLES = (".csv", ".tsv")
 READ = SEQUENCES + TABLES + ALIGNMENTS
+OUTPUTS = ("summary.csv", "index.html")
+"""What lies beside the folders of the proteins, so that none may be called so."""
 EXPECTED = f"files that end in {', '.join(READ)} (also packed: .gz, .xz)"
 
 
@@ -91,14 +93,28 @@ def files_of(source: Path) -> list[Path]:
     files = sorted(path for path in within(source) if kind(path) in READ)
     if not files:
         what = "is no file of proteins" if source.is_file() else "holds no protein"
+        if source.is_dir() and any(path.is_dir() for path in source.iterdir()):
+            what += " (its folders are not looked into; name one of them)"
         raise UserError(f"input={source}: {what}; expected {EXPECTED}")
     return files
 
 
 def passed_over(source: Path) -> list[Problem]:
-    """The files of a folder that are not read, for their endings."""
-    others = sorted(path for path in within(source) if kind(path) not in READ and not path.name.startswith("."))
-    return [Problem(str(path), f"not read; proteins are in {EXPECTED}", fatal=False) for path in others]
+    """What is in a folder and is not read: files of other endings, folders, links to nothing."""
+    if source.is_file():
+        return []
+    found = []
+    for path in sorted(source.iterdir()):
+        if path.is_dir():
+            reason = "a folder, not looked into; give it as input= of a run of its own"
+        elif not path.exists():
+            reason = "a link to nothing"
+        elif kind(path) not in READ:
+            reason = f"not read; proteins are in {EXPECTED}"
+        else:
+            continue
+        found += [Problem(str(path), reason, fatal=False)] if not path.name.startswith(".") else []
+    return found
 
 
 def within(source: Path) -> list[Path]:
@@ -158,10 +174,9 @@ def item_of(
     found, problems = chain_alignments(record, own, folder, single_sequence)
     name = unique(record.name, taken, None)
     item = Item(name, record, found.own, found.pairing, found.by_row, (*notes, *problems))
-    if same is not None:
-        note = Problem(
-            record.file, f"another protein has this name; called {name}", record.name, record.line, fatal=False
-        )
+    if same is not None or name != record.name:
+        why = "another protein has this name" if same is not None else "the name of its folder"
+        note = Problem(record.file, f"called {name}: {why}", record.name, record.line, fatal=False)
         item = dataclasses.replace(item, problems=(*item.problems, note))
     taken[name] = item
     return item
@@ -170,7 +185,7 @@ def item_of(
 def unique(name: str, taken: dict[str, Item], item: Item | None) -> str:
     """A name that no other item has, also where capitals do not count; it is taken from now on."""
     base = safe(name)
-    used = {one.lower() for one in taken}
+    used = {one.lower() for one in (*taken, *OUTPUTS)}
     chosen, number = base, 1
     while chosen.lower() in used:
         number += 1

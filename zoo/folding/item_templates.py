@@ -6,11 +6,13 @@ import dataclasses
 import datetime
 from pathlib import Path
 
+from zoo.errors import UserError
 from zoo.folding.inputs import Item
-from zoo.folding.item_alignments import hits_of_chain
+from zoo.folding.item_alignments import chain_letter, hits_of_chain
 from zoo.folding.options import PredictOptions
+from zoo.proteins.experiments import STRUCTURES
 from zoo.proteins.hits import read_hits
-from zoo.proteins.known_templates import Template, found_templates, own_templates, structure_files
+from zoo.proteins.known_templates import Template, found_templates, own_templates, read_once, structure_files
 from zoo.proteins.problems import Problem
 
 
@@ -30,12 +32,32 @@ def item_templates(item: Item, options: PredictOptions) -> tuple[list[list[Templ
         found: list[Template] = []
         if own is not None:
             found, notes = own_templates(sequence, structure_files(own))
-            problems += notes
+            problems += [dataclasses.replace(note, reason=of_chain(item, number, note.reason)) for note in notes]
         if options.structures is not None and not found:
             found, notes = searched(item, number, options)
             problems += notes
-        by_sequence[sequence] = found
+        by_sequence[sequence] = [dataclasses.replace(one, report=of_chain(item, number, one.report)) for one in found]
     return [by_sequence[sequence] for sequence in item.record.chains], problems
+
+
+def of_chain(item: Item, number: int, text: str) -> str:
+    """The text, with the chain of a complex that it is about."""
+    assert item.record is not None
+    return text if len(item.record.chains) == 1 else f"{text} (over chain {chain_letter(number)})"
+
+
+def unreadable(templates: Path) -> list[Problem]:
+    """The files of the user's own templates that cannot be read.
+
+    Raises:
+        UserError: there is none that can.
+    """
+    files = structure_files(templates)
+    wrong = [problems[0] for known, problems in map(read_once, files) if known is None]
+    if len(wrong) == len(files):
+        why = f": {wrong[0]}" if wrong else f"; expected files that end in {', '.join(STRUCTURES)} (also packed)"
+        raise UserError(f"templates={templates} holds no structure that can be read{why}")
+    return [dataclasses.replace(one, fatal=False) for one in wrong]
 
 
 def searched(item: Item, number: int, options: PredictOptions) -> tuple[list[Template], list[Problem]]:

@@ -95,8 +95,9 @@ def placed(size: Size, config: ConfigDict, options: PredictOptions) -> tuple[Spl
     if count > 1 and needed <= free * count:
         return Split(tuple(devices), int(free)), ""
     longest = longest_that_fits(size, config, free * count)
+    fewer = ", or lower max_clusters and max_further" if size.rows + size.further > 2 else ""
     return None, (
         f"{size.residues} residues with {size.rows} + {size.further} rows need about {needed / 2**30:.1f} GiB, "
         f"{free / 2**30:.1f} GiB are free{f' on each of {count} devices' if count > 1 else ''}; about {longest} residues "
-        "would fit, or lower max_clusters and max_further"
+        f"would fit{fewer}"
     )

@@ -64,6 +64,16 @@ class PredictOptions:
             raise ValueError(f"msa_server={self.msa_server}; write it as https://HOST")
         if self.msa_server is not None and self.databases is not None:
             raise ValueError("msa_server= and databases= both say where to search; give one of them")
+        if self.msa == "single":
+            if self.databases is not None or self.msa_server is not None or self.stage == "msa":
+                other = "databases=" if self.databases else "msa_server=" if self.msa_server else "stage=msa"
+                raise ValueError(f"msa=single searches nothing, so it goes with no {other}; leave one of them out")
+            if self.alignments is not None and self.structures is None:
+                raise ValueError(
+                    "msa=single uses no alignments=; leave one of them out, or give structures= for templates alone"
+                )
+        if self.memory_gib is not None and not self.memory_gib > 0:
+            raise ValueError(f"memory_gib={self.memory_gib}; it must be above 0")
         if self.hits is not None and self.structures is None:
             raise ValueError("hits= needs structures=, the folder of mmCIF files that the hits name")
         if self.max_template_date is not None:

@@ -17,13 +17,11 @@ def relax_predictions(folder: Path, item: Item, predictions: Sequence[tuple[str,
     """Writes relaxed_STEM.pdb and .cif of each, and relax_metrics.json.
 
     Returns:
-        which were not relaxed and why; empty where all were.
+        which were not relaxed, or not wholly, and why; empty where all were.
     """
     report: dict[str, object] = {}
     failed = []
     for stem, prediction in predictions:
-        for ending in ("pdb", "cif"):
-            (folder / f"relaxed_{stem}.{ending}").unlink(missing_ok=True)  # of an earlier run with other options
         try:
             found = relaxed(structure_of(item, prediction))
         except RelaxationFailed as error:
@@ -31,6 +29,8 @@ def relax_predictions(folder: Path, item: Item, predictions: Sequence[tuple[str,
             report[stem] = {"failed": str(error)}
             continue
         write_structure(folder, f"relaxed_{stem}", item, found.structure, mark)
+        if found.violations_after:
+            failed.append(f"{stem} is relaxed, but {found.violations_after} violations remain")
         report[stem] = {
             field.name: round(getattr(found, field.name), 4)
             for field in dataclasses.fields(found)

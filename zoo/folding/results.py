@@ -121,6 +121,21 @@ def error_json(prediction: Prediction, mark: str) -> list[dict[str, Any]]:
     return [found | ({"mark": mark} if mark else {})]
 
 
+RESULTS = (
+    "ranked_*.pdb ranked_*.cif unrelaxed_*.pdb unrelaxed_*.cif relaxed_*.pdb relaxed_*.cif confidence_*.json pae_*.json "
+    "result_*.npz coverage.png plddt_*.png pae_*.png relax_metrics.json ranking.json timings.json templates.json features.npz "
+    "view.js status.json"
+).split()
+
+
+def emptied(folder: Path) -> bool:
+    """Removes the results of an earlier run, so that none is taken for one of this; what was searched stays. Whether any were."""
+    found = [path for pattern in RESULTS for path in folder.glob(pattern) if path.is_file()]
+    for path in found:
+        path.unlink()
+    return any(path.name == "ranking.json" for path in found)
+
+
 def write_status(folder: Path, outcome: Outcome, fingerprint: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "status.json", json.dumps(dataclasses.asdict(outcome) | {"fingerprint": fingerprint}, indent=1))
@@ -130,7 +145,11 @@ def finished_before(folder: Path, fingerprint: str) -> Outcome | None:
     """The outcome of an earlier run that did the same work, or None; failures are tried again."""
     try:
         status = json.loads((folder / "status.json").read_text())
-        if status.pop("fingerprint") != fingerprint or status["status"] != DONE:
+        if (
+            status.pop("fingerprint") != fingerprint
+            or status["status"] != DONE
+            or not (folder / "ranked_0.cif").is_file()
+        ):
             return None
         return Outcome(**status)
     except (OSError, ValueError, KeyError, TypeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -16,6 +17,7 @@ from zoo.errors import PartlyFailed, Stopped, UserError
 from zoo.folding import plots
 from zoo.folding.buckets import Bucket, Size, cost, planned, spread
 from zoo.folding.inputs import Item, passed_over, read_items
+from zoo.folding.item_templates import unreadable
 from zoo.folding.jobs import Job, deciding, prepared
 from zoo.folding.models import Model, checked, configured, loaded
 from zoo.folding.options import PredictOptions
@@ -67,14 +69,19 @@ def predict(
     if options.relax != "none":
         relaxation.library()
     check_place(output, option="output")
+    if output.resolve() == source.resolve():
+        raise UserError(f"output={output} is the input; name another folder, or a new one inside it")
     items = read_items(source, options.alignments, options.msa == "single")
     report(passed_over(source), say)
     report([problem for item in items for problem in item.problems], say)
+    told = {item.name for item in items if item.failed}
+    if options.templates is not None:
+        report(unreadable(options.templates), say)
     # Nothing is searched, and nothing written, for models that cannot run.
     networks = {} if options.stage == "msa" else checked(configs, options, say)
     items = with_alignments(items, options, output, say, stopped)
     if options.stage == "msa":
-        return only_searched(items, say)
+        return only_searched(items, output, say)
     keep_programs()
     text = json.dumps([deciding(options), changes, seed], sort_keys=True, default=str)
     found = [prepared(item, tuple(configs.values()), text, output, options) for item in items]
@@ -82,14 +89,17 @@ def predict(
     for job in jobs:
         if job.templates or job.notes:
             why = f"; {len(job.notes)} left out, templates.json says why" if job.notes else ""
-            say(f"{job.item.name}: {len(job.templates)} templates{why}")
+            say(f"{job.item.name}: {counted(len(job.templates), 'template')}{why}")
         missing = reference_chains(job.item, options.references)[1] if options.references else []
-        report(missing, say)
+        report([dataclasses.replace(problem, fatal=False) for problem in missing], say)
     models = loaded(networks, options, say) if jobs else []
     outcomes = {one.name: one for one in found if isinstance(one, Outcome)}
     for outcome in outcomes.values():
+        if outcome.status == FAILED and outcome.name not in told:
+            say(f"{outcome.name}: failed: {outcome.reason}")
         if outcome.status != DONE:
-            write_status(output / outcome.name, outcome, "")
+            with contextlib.suppress(OSError):  # where something else has its name; the table tells it, too
+                write_status(output / outcome.name, outcome, "")
     if jobs and options.plots and not plots.available():
         say("note: no plots, as matplotlib is not installed: pip install matplotlib")
     lock = threading.Lock()
@@ -133,7 +143,7 @@ def together(
     buckets = len({id(bucket) for _, bucket in ordered})
     say(
         f"{counted(len(jobs), 'protein')} in {counted(buckets, 'bucket')}, "
-        f"{plan.waste:.0%} of the arithmetic on padding"
+        f"{abs(plan.waste):.0%} of the arithmetic on padding"
     )
 
     def work(device: Any, members: Sequence[int]) -> None:
@@ -148,11 +158,16 @@ def together(
     over_devices(costs, devices, work)
 
 
-def only_searched(items: list[Item], say: Say) -> None:
-    """The end of `stage=msa`. Raises PartlyFailed."""
+def only_searched(items: list[Item], output: Path, say: Say) -> None:
+    """The end of `stage=msa`, with its own summary.csv. Raises PartlyFailed."""
     failed = [item for item in items if item.failed]
     for item in failed:
         say(f"{item.name}: failed: {item.reason}")
+    outcomes = [
+        Outcome(item.name, FAILED, item.reason) if item.failed else Outcome(item.name, WAITING) for item in items
+    ]
+    output.mkdir(parents=True, exist_ok=True)
+    write_summary(output / "summary.csv", outcomes)
     say(f"{len(items) - len(failed)} of {len(items)} proteins have their alignments; stage=infer goes on with them")
     if failed:
         raise PartlyFailed(f"{len(failed)} of {len(items)} proteins failed")

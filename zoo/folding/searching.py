@@ -64,6 +64,8 @@ def with_alignments(
             else:
                 searched_item(item, files, options.cpus, output, say)
             result.append(found_before(item, output))
+            if options.stage == "infer" and result[-1] is item:
+                say(f"note: {item.name}: no earlier search in {output / item.name}; the sequence alone")
         except search.SearchFailed as error:
             problem = Problem(item.record.file if item.record else "", f"search failed: {error}", item.name)
             result.append(dataclasses.replace(item, problems=(*item.problems, problem)))

@@ -23,7 +23,16 @@ from zoo.folding.predictor import NotFinite, Prediction, in_input_order
 from zoo.folding.references import likeness, reference_chains
 from zoo.folding.relaxing import relax_predictions
 from zoo.folding.report import write_view
-from zoo.folding.results import DONE, FAILED, Outcome, write_arrays, write_prediction, write_status, write_text
+from zoo.folding.results import (
+    DONE,
+    FAILED,
+    Outcome,
+    emptied,
+    write_arrays,
+    write_prediction,
+    write_status,
+    write_text,
+)
 from zoo.models.alphafold2.config import is_multimer
 from zoo.proteins.confidence import ranking
 
@@ -42,8 +51,10 @@ def one_protein(
     if stopped():
         return None
     folder, started = output / job.item.name, time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if emptied(folder):
+            say(f"{job.item.name}: what an earlier run with other input or options left there is removed")
         done = predicted(job, bucket, models, options, folder, seed, stopped)
         if done is None:
             return None
@@ -53,7 +64,11 @@ def one_protein(
     except (RuntimeError, MemoryError, OSError) as error:
         outcome = Outcome(job.item.name, FAILED, f"{type(error).__name__}: {str(error).splitlines()[0][:300]}")
     outcome.row["seconds"] = round(time.monotonic() - started, 2)
-    write_status(folder, outcome, job.key)
+    try:
+        write_status(folder, outcome, job.key)
+    except OSError as error:
+        reason = outcome.reason or f"{folder} cannot be written: {error.strerror}"
+        outcome = Outcome(job.item.name, FAILED, reason, outcome.row)
     say(
         f"{job.item.name}: {outcome.status}{': ' + outcome.reason if outcome.reason else ''} ({outcome.row['seconds']} s)"
     )
@@ -100,7 +115,7 @@ def predicted(
     write_text(folder / "ranking.json", json.dumps(order | ({"mark": mark} if mark else {}), indent=1))
     write_text(folder / "timings.json", json.dumps(seconds, indent=1))
     if job.templates or job.notes:
-        notes = [f"{note.record}: {note.reason}" for note in job.notes]
+        notes = [f"{Path(note.file).name}, {note.record}: {note.reason}" for note in job.notes]
         write_text(folder / "templates.json", json.dumps({"used": job.templates, "left_out": notes}, indent=1))
     if options.save_features:
         write_arrays(folder / "features.npz", job.raw)

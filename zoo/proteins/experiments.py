@@ -61,13 +61,16 @@ def read_known(path: Path) -> tuple[Known | None, list[Problem]]:
         return None, [error.problem]
     try:
         # Both formats are told apart by their text, since files are often named .pdb or .cif wrongly.
-        if text.lstrip().startswith(("data_", "#")):
+        cif = text.lstrip().startswith(("data_", "#"))
+        if cif:
             block = gemmi.cif.read_string(text).sole_block()
             structure, released = gemmi.make_structure_from_block(block), first_revision(block)
         else:
             structure, released = gemmi.read_pdb_string(text), None
         structure.setup_entities()
         found = chains_of(gemmi, structure)
+        if not cif:  # a PDB file names its chains in one way only
+            found = tuple(dataclasses.replace(chain, label=chain.name) for chain in found)
     except (ValueError, RuntimeError, IndexError) as error:
         return None, [Problem(str(path), f"no PDB or mmCIF file ({str(error).splitlines()[0]})")]
     if not found:

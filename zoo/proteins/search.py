@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,13 @@ def fasta_files(folder: Path) -> list[Path]:
     files = sorted(path for path in folder.iterdir() if path.name.lower().removesuffix(".gz").endswith(FASTA))
     for path in files:
         try:
+            if packed(path):  # what pyhmmer says of such a file is a chain of its own errors
+                with gzip.open(path) as stream:
+                    stream.read(1)
             with opened(path) as sequences:
                 empty = sequences.read() is None
-        except (ValueError, OSError, EOFError) as error:
-            raise UserError(f"{path}: no FASTA file of proteins ({error})") from None
+        except (ValueError, OSError, EOFError, SystemError, zlib.error) as error:
+            raise UserError(f"{path}: no FASTA file of proteins ({reason(error)})") from None
         if empty:
             raise UserError(f"{path}: holds no sequence")
     return files
@@ -58,6 +62,13 @@ def opened(path: Path) -> Any:
     pyhmmer = library()
     source = gzip.open(path) if packed(path) else str(path)  # noqa: SIM115 - closed with what reads it
     return pyhmmer.easel.SequenceFile(source, format="fasta", digital=True, alphabet=pyhmmer.easel.Alphabet.amino())
+
+
+def reason(error: BaseException) -> str:
+    """In a line: of errors that were raised from another the first."""
+    while error.__cause__ is not None or error.__context__ is not None:
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def packed(path: Path) -> bool:
@@ -71,8 +82,8 @@ def searched(search: Callable[..., Any], query: Any, database: Path, cpus: int, 
         with opened(database) as sequences:
             targets = sequences.read_block() if packed(database) else sequences
             (hits,) = search([query], targets, cpus=cpus, **limits)
-    except (ValueError, OSError, EOFError, pyhmmer.errors.AlphabetMismatch) as error:
-        raise SearchFailed(f"{database}: {error}") from None
+    except (ValueError, OSError, EOFError, SystemError, zlib.error, pyhmmer.errors.AlphabetMismatch) as error:
+        raise SearchFailed(f"{database}: {reason(error)}") from None
     return hits
 
 

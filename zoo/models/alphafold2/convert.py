@@ -68,7 +68,7 @@ class KeyReport:
         return "; ".join(parts)
 
 
-def some(items: Iterable[str], count: int = 3) -> str:
+def some(items: Iterable[str], count: int = 10) -> str:
     listed = list(items)
     return ", ".join(listed[:count]) + (f" and {len(listed) - count} more" if len(listed) > count else "")
 
@@ -109,7 +109,9 @@ def check(path: Path, shapes: Shapes, name: str) -> KeyReport:
     have = array_shapes(found(path, name))
     report = compare(have, keys_and_shapes(shapes))
     if not report.ok:
-        raise UserError(f"{path}: not the parameters of {name}: {report}.{recognised(have)}")
+        nearly = len(report.matched) > 0.9 * len(have) and not report.unexpected
+        kind = " The file is of this model, but not whole; fetch it again." if nearly else recognised(have)
+        raise UserError(f"{path}: not the parameters of {name}: {report}.{kind}")
     return report
 
 

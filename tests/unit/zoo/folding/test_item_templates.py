@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from zoo.errors import UserError
 from zoo.folding.features import raw_features
 from zoo.folding.inputs import fingerprint, read_items
-from zoo.folding.item_templates import item_templates
+from zoo.folding.item_templates import item_templates, unreadable
 from zoo.folding.options import PredictOptions
 
 pytest.importorskip("gemmi")
@@ -37,7 +38,18 @@ def test_own_structures_serve_the_chains_that_they_are_like(reference_data: Path
     templates, notes = item_templates(item, PredictOptions(templates=structure))
     assert [len(chain) for chain in templates] == [1, 0, 0]
     assert len(notes) == 1 and "template left out" in notes[0].reason  # once for both copies
+    assert "1aki.cif.gz" in notes[0].file and notes[0].reason.endswith("(over chain B)")
+    assert templates[0][0].report.endswith("(over chain A)")
     assert templates[0][0].letters == "KVFGRCELAAAMKRHGLDNYRGYSLGNWVCAAKFESNFNTQ"
+
+
+def test_templates_that_cannot_be_read_are_named_first(reference_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.cif").write_text("data_x\nloop_\n")
+    with pytest.raises(UserError, match="holds no structure that can be read: .*bad.cif"):
+        unreadable(tmp_path)
+    (tmp_path / "1aki.cif.gz").write_bytes((reference_data / "proteins/structures/1aki.cif.gz").read_bytes())
+    (note,) = unreadable(tmp_path)
+    assert "bad.cif" in str(note) and not note.fatal
 
 
 def test_without_hits_a_note_says_so(tmp_path: Path) -> None:
@@ -53,6 +65,10 @@ def test_without_hits_a_note_says_so(tmp_path: Path) -> None:
         ({"structures": Path("/none")}, "structures=/none: no such file or folder"),
         ({"max_template_date": "May 2020"}, "write it as YYYY-MM-DD"),
         ({"hits": Path("/")}, "needs structures="),
+        ({"msa": "single", "databases": Path("/")}, "msa=single searches nothing, so it goes with no databases="),
+        ({"msa": "single", "stage": "msa"}, "goes with no stage=msa"),
+        ({"msa": "single", "alignments": Path("/")}, "msa=single uses no alignments="),
+        ({"memory_gib": 0.0}, "memory_gib=0.0; it must be above 0"),
     ],
 )
 def test_wrong_options_say_what_is_allowed(wrong: dict[str, object], text: str) -> None:

@@ -139,6 +139,37 @@ def test_a_command_that_cannot_run_leaves_nothing(tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
 
 
+def test_a_file_in_the_way_fails_its_own_protein_alone(tmp_path: Path, networks: list[Network]) -> None:
+    (tmp_path / "out").mkdir()
+    for name in ("a", "bad"):
+        (tmp_path / "out" / name).write_text("mine")
+    rows = folded(tmp_path, ">a\nACDEF\n>bad\nA-C\n>summary.csv\nACDEFG\n>c\nACDEFGH\n")
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "a": "failed", "bad": "failed", "summary.csv_2": "done", "c": "done",
+    }  # fmt: skip
+    assert "File exists" in rows["a"]["reason"] and (tmp_path / "out/a").read_text() == "mine"
+
+
+def test_nothing_of_a_run_with_other_options_is_left(tmp_path: Path, networks: list[Network]) -> None:
+    folded(tmp_path, ">a\nACDEF\n", seeds=2, save_features=True)
+    before = {path.name for path in (tmp_path / "out/a").iterdir()}
+    (tmp_path / "out/a/notes.txt").write_text("mine")
+    said: list[str] = []
+    folded(tmp_path, ">a\nACDEF\n", said)
+    after = {path.name for path in (tmp_path / "out/a").iterdir()}
+    assert {name for name in before if "seed_6" in name} | {"features.npz", "ranked_1.pdb"} <= before - after
+    assert "notes.txt" in after and any("is removed" in line for line in said)
+    (tmp_path / "out/a/ranked_0.cif").unlink()
+    folded(tmp_path, ">a\nACDEF\n")
+    assert (tmp_path / "out/a/ranked_0.cif").exists() and len(networks) == 3  # what was deleted is made again
+
+
+def test_the_output_may_not_be_the_input(tmp_path: Path, networks: list[Network]) -> None:
+    (tmp_path / "a.fasta").write_text(">a\nACDEF\n")
+    with pytest.raises(UserError, match="is the input; name another folder"):
+        run.predict(tmp_path, tmp_path, PredictOptions(params="random", models="model_3"), {}, 0, lambda line: None)
+
+
 def test_a_stopped_run_says_what_waits_and_goes_on_with_the_same_programs(
     tmp_path: Path, networks: list[Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 from pathlib import Path
 
 import pytest
@@ -48,9 +50,27 @@ def test_found_alignments_are_used_and_kept(folder: Path) -> None:
     assert kept.depth == 2 and len(said) == 4
 
 
+@pytest.mark.parametrize("content", [b"x\n", gzip.compress(b">a\nACDEF\n" * 99)[:30]])
+def test_a_packed_database_that_is_damaged_is_refused_in_a_line(folder: Path, content: bytes) -> None:
+    (folder / "db/mgnify.fasta.gz").write_bytes(content)
+    with pytest.raises(UserError, match="mgnify.fasta.gz: no FASTA file of proteins") as caught:
+        with_alignments([], PredictOptions(databases=folder / "db"), folder / "out", lambda line: None)
+    assert "\n" not in str(caught.value) and not (folder / "out").exists()
+
+
+def test_without_an_earlier_search_a_note_says_so(folder: Path) -> None:
+    said: list[str] = []
+    with_alignments(read_items(folder / "in.fasta", None), PredictOptions(stage="infer"), folder / "out", said.append)
+    assert len(said) == 2 and said[0].startswith("note: one: no earlier search in")
+
+
 def test_the_stage_alone_ends_with_what_failed(folder: Path) -> None:
     options = PredictOptions(stage="msa", databases=folder / "db", cpus=1)
     with pytest.raises(PartlyFailed, match="1 of 3 proteins failed"):
         predict(folder / "in.fasta", folder / "out", options, {}, 0, lambda line: None)
+    with (folder / "out/summary.csv").open() as file:
+        assert [(row["name"], row["status"]) for row in csv.DictReader(file)] == [
+            ("one", "waiting"), ("two", "waiting"), ("bad", "failed"),
+        ]  # fmt: skip
     with pytest.raises(UserError, match="needs databases=FOLDER"):
         with_alignments([], PredictOptions(stage="msa"), folder / "out", lambda line: None)
