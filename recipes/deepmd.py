@@ -118,6 +118,7 @@ class DeepmdRecipe:
         The shapes follow from the frames; where they are missing, from frames made for a rehearsal.
         """
         state = jax.eval_shape(lambda: self.initial_state(jax.random.key(0)))
+        self._check_frozen(state["params"])
         batch = self.abstract_batch(global_batch or self.frames_per_step)
         # A function of its own: what was traced for another number of terms is not taken for this one.
         return Task(
@@ -225,6 +226,15 @@ class DeepmdRecipe:
         if not self._empty and asked == self.training.series:
             self._terms = int(facts.get("series_terms", self._terms))
 
+    def _check_frozen(self, params: Any) -> None:
+        """Raises UserError where a pattern fits no parameter."""
+        names = ["/".join(str(entry.key) for entry in path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+        for pattern in self.training.frozen:
+            if not fnmatch.filter(names, pattern):
+                raise UserError(
+                    f"recipe.training.frozen has {pattern}, which fits no parameter; they are such as {names[0]} and {names[-1]}"
+                )
+
     def _thawed(self, params: Any) -> Any:
         """The parameters, those that are frozen without a gradient."""
         patterns = list(self.training.frozen)
@@ -281,11 +291,15 @@ class DeepmdRecipe:
         Raises:
             UserError: the file cannot be read, or its model is another than this recipe's.
         """
-        data = self._open()
+        model = self.beginning(file)
+        return {"params": model.params, "statistics": refitted(model, self._open().train)}
+
+    def beginning(self, file: Path) -> Model:
+        """The model that a file holds, if a training can go on from it; raises as `read` does, before anything is planned."""
         model = convert.read(file)
-        if difference := unlike(model.config, data.model):
+        if difference := unlike(model.config, self._open().model):
             raise UserError(f"init_from={file}: its model is another than the recipe's: {difference}")
-        return {"params": model.params, "statistics": refitted(model, data.train)}
+        return model
 
     def dataset(self, rehearsal: bool = False) -> FrameDataset:
         """Opens the frames; `announcement` is for the user to read, and empty where there is nothing to say.

@@ -7,6 +7,7 @@ Values that are paths never pass through its grammar, in which `=`, `(`, `,`, `~
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,13 @@ def compose(overrides: list[str]) -> Config:
         rest.append("cluster=local")  # such a file says all there is to say, as it does to deepmd-kit
     require_choices(rest, folders)
     if input_json is not None:
+        other = next(
+            (word for word in rest if word.startswith("recipe=") and word not in ("recipe=dp", "recipe=null")), None
+        )
+        if other is not None:
+            raise UserError(
+                f"input_json={input_json} describes model and data, and so does {other}; it goes with recipe=dp"
+            )
         from zoo.models.deepmd.input_json import overrides as of_file  # here: only potentials have such a file
 
         rest = [*words_of(of_file(Path(input_json))), *rest]
@@ -165,7 +173,9 @@ def require_choices(overrides: list[str], folders: list[Path]) -> None:
         known = choices(group, folders)
         name = chosen.get(group)
         if name is None:
-            problems.append(f"{group}=NAME is missing: choose one of {', '.join(known)}")
+            near = difflib.get_close_matches(group, [word.partition("=")[0] for word in overrides], n=1, cutoff=0.75)
+            meant = f" ({near[0]}= is not known)" if near and near[0].isidentifier() else ""
+            problems.append(f"{group}=NAME is missing{meant}: choose one of {', '.join(known)}")
         elif name not in known:
             problems.append(f"{group}={name} is not known{nearest(name, known)}: choose one of {', '.join(known)}")
     if problems:
@@ -194,7 +204,7 @@ def composed(overrides: list[str], folders: list[Path]) -> dict[str, Any]:
             tree = OmegaConf.to_container(hydra_compose("config", words), resolve=True)
     except OverrideParseException as error:
         word = str(error.override).removeprefix("++")
-        raise UserError(f"{word}: {first_line(error)}; put a value with signs such as ( , = [ into quotes") from None
+        raise UserError(f"{word}: {first_line(error)}; put a value with signs such as ( , = [ # into quotes") from None
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(first_line(error)) from None
     except UnicodeDecodeError as error:

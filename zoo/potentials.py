@@ -47,7 +47,10 @@ def write(target: Path, model: Model) -> None:
         raise UserError(f"to={target}: potentials are written as {', '.join(SUFFIXES)} files")
     if target.exists():
         raise UserError(f"to={target} is there already; name another file")
-    convert.write(target, model)
+    try:
+        convert.write(target, model)
+    except OSError as error:
+        raise UserError(f"to={target}: cannot be written ({error}); name a file in a folder that is there") from None
 
 
 def converted(source: Path, target: Path) -> Iterator[str]:

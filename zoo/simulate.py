@@ -16,11 +16,14 @@ cluster=NAME        split atoms and neighbours over the devices of a cluster, su
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import sys
 import time
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
 import flowaware_core as fa
@@ -33,6 +36,7 @@ from zoo.md.units import ACCELERATION, BAR, BOLTZMANN
 from zoo.models.deepmd import convert
 from zoo.runtime import devices, processes
 from zoo.runtime.signals import StopSignals
+from zoo.training.run_folder import check_place
 from zoo.words import own
 
 TEXTS = ("model", "structure", "output")
@@ -82,7 +86,12 @@ def main(argv: list[str]) -> int:
         UserError: an option is wrong, or model or structure are missing or make no sense.
         Stopped: a signal came; the state is saved.
     """
+    if argv[:1] in (["-h"], ["--help"]):
+        print(__doc__)
+        return DONE
     options, rest = own(Options, argv, TEXTS)
+    if options.model and (named := next((word for word in rest if word.startswith("recipe=")), None)):
+        raise UserError(f"model={options.model} and {named} both name a model; leave one of them out")
     if options.model and (unknown := [word for word in rest if not word.startswith(("cluster", "recipe="))]):
         names = ", ".join(field.name for field in dataclasses.fields(Options))
         raise UserError(f"{unknown[0]!r} is not an option; allowed are {names}, cluster and recipe")
@@ -90,6 +99,7 @@ def main(argv: list[str]) -> int:
     file = Path(options.model) if options.model else trained(rest)
     if not options.structure:
         raise UserError("structure= is missing; name a file with atoms, such as structure=water.xyz")
+    check_place(Path(options.output), option="output")
     model = convert.read(file)
     atoms = read_atoms(options.structure, model)
     if options.ensemble == "npt" and not all(atoms.pbc):
@@ -152,7 +162,7 @@ def simulate(
     saved = folder / "state.npz"
     try:
         if options.resume and saved.exists():
-            number, state = load(saved, len(atoms))
+            number, state = load(saved, len(atoms), decided(options, model))
             print(f"goes on after step {number} of {saved}", flush=True)
         else:
             number, state = 0, trajectory.begin(*beginning(options, system, atoms), options.seed)
@@ -162,9 +172,16 @@ def simulate(
         if not number:
             log.write(0, state)
         number, state = advance(options, trajectory, log, number, state, saved, stopped)
-    except (ValueError, FloatingPointError) as error:
+    except ValueError as error:
+        raise UserError(f"{options.structure}: {error}") from None
+    except FloatingPointError as error:
         raise UserError(f"{options.structure}: {error}; a smaller timestep_fs or a better model may help") from None
     log.final(number, state)
+    largest = float(np.abs(np.asarray(state.force)).max())
+    if options.ensemble == "relax" and largest >= options.max_force:
+        print(
+            f"not at rest: the largest force is {largest:.4f} eV/A and max_force={options.max_force}; more steps go on from here"
+        )
     if trajectory.plan is not None:
         (folder / "plan.txt").write_text(fa.describe(trajectory.plan) + "\n")
     print(f"written {folder / 'final.xyz'}; neighbours were found {trajectory.rebuilds} times", flush=True)
@@ -183,7 +200,7 @@ def advance(
         state = trajectory.run(state, count)
         number += count
         log.write(number, state, count / (time.perf_counter() - begin))
-        save(saved, number, state)
+        save(saved, number, state, decided(options, trajectory.system.model))
         if stopped() and number < options.steps:
             raise Stopped(f"step {number} of {options.steps} is saved in {saved}; the same command goes on from there")
     return number, state
@@ -260,25 +277,41 @@ class Log:
         self.frame(state).write(self.folder / "final.xyz", format="extxyz")
 
 
-def save(file: Path, number: int, state: State) -> None:
+def decided(options: Options, model: convert.Model) -> str:
+    """What a trajectory depends on beside where it begins, as JSON; steps may grow and lines may come at other intervals."""
+    free = ("structure", "model", "output", "steps", "every", "resume", "skin_a", "max_force")
+    values = {name: value for name, value in dataclasses.asdict(options).items() if name not in free}
+    digest = hashlib.sha256(repr(model.config).encode())
+    for leaf in jax.tree.leaves((model.params, model.statistics)):
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return json.dumps({**values, "model": digest.hexdigest()[:16], "compressed": model.compressed})
+
+
+def save(file: Path, number: int, state: State, decided: str) -> None:
     """The whole state, in one move."""
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in state._asdict().items()}
     part = file.with_name(f".{file.name}")
     with part.open("wb") as stream:
-        np.savez(stream, **arrays, number=np.asarray(number))
+        np.savez(stream, **arrays, number=np.asarray(number), decided=np.asarray(decided))
     part.replace(file)
 
 
-def load(file: Path, count: int) -> tuple[int, State]:
-    """Raises UserError where the file is of other atoms, or damaged."""
+def load(file: Path, count: int, decided: str) -> tuple[int, State]:
+    """Raises UserError where the file is of other atoms or options, or damaged."""
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in State._fields}
             number = int(stored["number"])
+            before, now = json.loads(str(stored["decided"])), json.loads(decided)
     except (OSError, KeyError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error}); start afresh with resume=false") from None
     if arrays["coord"].shape != (count, 3) or arrays["chain"].shape != (2, CHAIN):
         raise UserError(f"{file} is of {len(arrays['coord'])} atoms and the structure has {count}; give another output")
+    changed = [
+        f"{name} was {before.get(name)} and is {value}" for name, value in now.items() if before.get(name) != value
+    ]
+    if changed:
+        raise UserError(f"{file} is of another simulation: {'; '.join(changed)}; give another output, or resume=false")
     return number, State(**arrays)
 
 

@@ -117,6 +117,13 @@ def test_a_training_goes_on_where_its_nets_are_too_rough_for_series(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_one_frame_over_eight_devices_is_rehearsed(command: Any, data_dir: Path, tmp_path: Path) -> None:
+    words = [*TINY, "recipe.data.batch_size=1", f"data_dir={data_dir}", f"run_dir={tmp_path / 'run'}", "steps=2"]
+    result = command(train.main, *words, bare=True)
+    assert result.code == 0 and "rehearsal of emulated" in result.out, result.err
+
+
 def test_another_cutoff_does_not_go_on(command: Any, straight: Path, data_dir: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(straight, run_dir)
@@ -158,6 +165,9 @@ def test_the_model_is_tested_and_moves(command: Any, straight: Path, data_dir: P
         result = command(simulate.main, *words, bare=True)
         assert result.code == 0, result.err
     assert "goes on after step 3" in result.out
+    words = [model, f"structure={frame}", "steps=9", "every=3", f"output={tmp_path / 'halves'}"]
+    result = command(simulate.main, *words, "temperature_k=900", bare=True)
+    assert result.code == 2 and "is of another simulation: temperature_k was 100 and is 900" in result.err
     for name in ("thermo.log", "trajectory.xyz", "final.xyz"):
         assert (tmp_path / "halves" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
@@ -169,6 +179,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"coord": np.asarray([[None]])}, "or is damaged: it holds Python objects, which are never read"),
     ({"force": np.zeros((3, 9))}, "set.000/force.npy has the shape [3, 9]; expected [4, 9]"),
     ({"box": np.zeros((4, 9))}, "bad, frame 0: the cell has no vector along its periodic direction 0"),
+    ({"box": np.tile(0.01 * np.eye(3).reshape(-1), (4, 1))}, "bad, frame 0: 3 atoms in a cell of 1e-06 A^3 have some"),
+    ({"energy": None, "force": None}, "no frame of recipe.data.train=['bad'] has an energy, forces or a virial"),
     ({"box": None}, "set.000/box.npy is missing; a system without a cell has an empty file `nopbc`"),
     ({"coord": None}, "set.000/coord.npy is missing"),
 ]
@@ -199,3 +211,5 @@ def test_a_missing_model_or_element_is_told_in_one_line(command: Any, tmp_path: 
     assert result.code == 2 and "dp convert-backend" in result.err
     result = command(simulate.main, "model=m.dp", "structure=x.xyz", "stepps=3", bare=True)
     assert result.code == 2 and "'stepps=3' is not an option" in result.err
+    result = command(simulate.main, "model=m.dp", "recipe=dp_water", "structure=x.xyz", bare=True)
+    assert result.code == 2 and "model=m.dp and recipe=dp_water both name a model" in result.err

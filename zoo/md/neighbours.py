@@ -13,6 +13,9 @@ from scipy.spatial import cKDTree
 
 from zoo.md.cells import Periodic, completed, heights
 
+MOST = 20_000
+"""Neighbours of an atom on the average, far beyond any matter: more come from a cell in another unit, and would fill the memory."""
+
 TOUCHING = 1e-6
 """Angstrom; atoms that are nearer are taken for the same atom given twice."""
 
@@ -87,13 +90,14 @@ def pairs(
         types_N: type of each atom; -1 marks an atom that is not there and has no neighbours.
 
     Raises:
-        ValueError: a position is not finite, the cell is flat, or two atoms lie on the same spot.
+        ValueError: a position is not finite, the cell is flat or far too small, or two atoms lie on the same spot.
     """
     coord = np.asarray(coord_N3, np.float64)
     here = np.flatnonzero(types_N >= 0)
     if not np.isfinite(coord[here]).all():
         atom = int(here[np.flatnonzero(~np.isfinite(coord[here]).all(axis=1))[0]])
         raise ValueError(f"the position of atom {atom} is not finite: {coord[atom].tolist()}")
+    _refuse_crowds(len(here), cell_33, periodic, rcut)
     places, origin, image, wraps = _ghosts(coord[here], cell_33, periodic, rcut)
     local = cKDTree(places[: len(here)])
     found = local.sparse_distance_matrix(cKDTree(places), rcut, output_type="ndarray")
@@ -144,6 +148,18 @@ def _ghosts(
     which, atom = np.nonzero(kept)
     places = (inside[atom] + shifts[which]) @ full
     return places, atom, shifts[which], wraps
+
+
+def _refuse_crowds(count: int, cell: np.ndarray | None, periodic: Periodic, rcut: float) -> None:
+    if cell is None or not all(periodic):
+        return
+    volume = abs(float(np.linalg.det(completed(cell, periodic))))
+    most = count / volume * 4 / 3 * np.pi * rcut**3
+    if most > MOST:
+        raise ValueError(
+            f"{count} atoms in a cell of {volume:.3g} A^3 have some {most:.0f} neighbours within {rcut} A; positions and cell are "
+            "in angstrom"
+        )
 
 
 def _refuse_touching(first: np.ndarray, second: np.ndarray, distance: np.ndarray, here: np.ndarray) -> None:

@@ -77,7 +77,9 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
         recipe.recall(start.meta)
     task = recipe.task()
     check_batch(rows_of(task), processes, "recipe.data.global_batch")
-    if config.init_from is not None and not (config.init_from.is_file() and hasattr(recipe, "read")):
+    if config.init_from is not None and config.init_from.is_file() and hasattr(recipe, "beginning"):
+        recipe.beginning(config.init_from)
+    elif config.init_from is not None:
         check_beginning(config.init_from, recipe, task.args[0])
     rehearses = level == "emulated"
     steps = config.steps or (config.recipe.rehearsal.steps if rehearses else recipe.training.steps)

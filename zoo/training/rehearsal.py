@@ -43,8 +43,8 @@ def shrink(full: Sizes, examples_per_device: int, state_bytes: int, free_bytes: 
             break
         axes = smaller
     examples = examples_per_device * math.prod(axes.values())
-    # A dimension of 1 is traced into another program (it is broadcast, not reduced), which no longer is the plan's.
-    return Sizes(axes, max(examples, min(2, full.global_batch)))
+    # A dimension of 1 is traced into another program (it is broadcast, not reduced), which no longer is the plan's; so 1 stays 1.
+    return Sizes(axes, 1 if full.global_batch == 1 else max(examples, 2))
 
 
 def _step_down(axes: Mapping[str, int], processes: int) -> dict[str, int] | None:

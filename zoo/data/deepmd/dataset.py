@@ -15,6 +15,7 @@ from zoo.data.deepmd import copper, frames, systems
 from zoo.data.deepmd.frames import Frames
 from zoo.data.deepmd.scattered import scattered
 from zoo.data.deepmd.statistics import settled, statistics
+from zoo.errors import UserError
 from zoo.models.deepmd.config import Potential
 from zoo.models.deepmd.evaluate import limits
 from zoo.models.deepmd.layout import Layout
@@ -146,6 +147,10 @@ def open_dataset(config: DataConfig, model: Potential, data_dir: Path, rehearsal
     else:
         train = systems.read(config.train, model.type_map, data_dir)
         test = systems.read(config.test, model.type_map, data_dir) if config.test else train
+    if not any(known.any() for system in train for known in system.known.values()):
+        raise UserError(
+            f"no frame of recipe.data.train={list(config.train)} has an energy, forces or a virial; nothing can be learned"
+        )
     found = [frames.find(part, model.num_types, model.rcut) for part in (train, test)]
     ready = settled(model, found[0])
     frames.warn_of_truncation(found[0], ready, config.strict)

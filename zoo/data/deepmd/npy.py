@@ -55,7 +55,14 @@ class Folder:
         try:
             return np.load(file, allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
-            why = "it holds Python objects, which are never read" if "allow_pickle" in str(error) else error
+            why: object = error
+            if "allow_pickle" in str(error):
+                numpy_own = file.read_bytes()[:6] == b"\x93NUMPY"
+                why = (
+                    "it holds Python objects, which are never read"
+                    if numpy_own
+                    else "it has not the header of an npy file"
+                )
             raise UserError(f"{file} is not an npy file of numbers, or is damaged: {why}") from None
 
 

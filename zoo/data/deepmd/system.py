@@ -46,6 +46,14 @@ class System:
     def num_atoms(self) -> int:
         return self.coord.shape[1]
 
+    def first(self, most: int | None) -> System:
+        """The first frames alone; all for None."""
+        if most is None or most >= len(self):
+            return self
+        labels, known = ({name: value[:most] for name, value in kept.items()} for kept in (self.labels, self.known))
+        cell = None if self.cell is None else self.cell[:most]
+        return System(self.name, self.types[:most], self.coord[:most], cell, self.periodic, labels, known)
+
     def where(self, frame: int) -> str:
         """The frame as people find it."""
         return f"{self.name}, frame {frame}"
@@ -111,7 +119,9 @@ def types_of(names: Sequence[str], numbers: np.ndarray, type_map: Sequence[str],
         return numbers.astype(np.int32)
     unknown = [names[kind] for kind in np.unique(numbers) if kind >= 0 and names[kind] not in type_map]
     if unknown:
-        raise UserError(f"{place}: element {unknown[0]} is not in the model's type_map={list(type_map)}; add it there")
+        raise UserError(
+            f"{place}: element {unknown[0]} is not in the model's type_map={list(type_map)}; a new model may list it"
+        )
     table = np.asarray([type_map.index(name) if name in type_map else -1 for name in names] + [-1], np.int32)
     return table[numbers]
 

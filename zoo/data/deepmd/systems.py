@@ -42,7 +42,8 @@ def read(places: Sequence[str], type_map: Sequence[str], base: Path = Path()) ->
         else:
             found += extxyz.read(path, type_map)
     if not any(len(system) for system in found):
-        raise UserError(f"no frames in {', '.join(places) or 'no system at all'}")
+        named = ", ".join(str(base / place) for place in places) or "no system at all"
+        raise UserError(f"no frames in {named}; a system has at least one row in set.000/coord.npy")
     return found
 
 

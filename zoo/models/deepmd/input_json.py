@@ -12,6 +12,7 @@ from typing import Any
 
 from zoo.errors import UserError
 from zoo.models.deepmd.config import potential
+from zoo.typed import nearest
 
 Tree = dict[str, Any]
 
@@ -24,6 +25,8 @@ WITHOUT_EFFECT = {
     "learning_rate": {"scale_by_worker"},
     "model": {"data_stat_nbatch", "data_stat_protect", "data_bias_nsample", "srtab_add_bias"},
 }
+KNOWN = set("numb_steps training_data validation_data disp_freq save_freq disp_file systems batch_size".split())
+"""Words that a misspelt one may have meant."""
 SCHEDULES = {"exp", "cosine"}
 OTHER_MODELS = set(
     "spin modifier compress type_embedding hessian_mode preset_out_bias model_dict models dim_case_embd".split()
@@ -43,10 +46,13 @@ def overrides(file: Path) -> Tree:
     for section in ("model", "training"):
         if section not in tree:
             raise UserError(f"{at}: the section {section} is missing")
+    for section in known & set(tree):
+        if not isinstance(tree[section], dict):
+            raise UserError(f"{at}: {section}={tree[section]!r}; expected a section of options")
     training = dict(tree["training"])
     steps = taken(training, ("numb_steps", "stop_batch"), f"{at}: training.numb_steps is missing")
     data, numbers = data_section(training, file)
-    shown, saved = int(training.pop("disp_freq", 1000)), int(training.pop("save_freq", 1000))
+    shown, saved = (whole(training.pop(name, 1000), f"{at}: training.{name}") for name in ("disp_freq", "save_freq"))
     check_optimizer(training, tree.get("optimizer", {}), at)
     lcurve = training.pop("disp_file", "lcurve.out")
     if training.pop("mixed_precision", None):
@@ -58,7 +64,11 @@ def overrides(file: Path) -> Tree:
         "model": without_remarks(model),
         "data": data,
         "optimizer": rate_section(tree.get("learning_rate", {}), at),
-        "training": {"steps": int(steps), "loss": loss_section(tree.get("loss", {}), at), "lcurve": str(lcurve)},
+        "training": {
+            "steps": whole(steps, f"{at}: training.numb_steps"),
+            "loss": loss_section(tree.get("loss", {}), at),
+            "lcurve": str(lcurve),
+        },
     }
     return {"recipe": recipe, "log_every": shown, "eval_every": shown, "checkpoint_every": saved, **numbers}
 
@@ -85,7 +95,22 @@ def without_remarks(node: Any) -> Any:
 def refuse(section: Mapping[str, Any], known: set[str], place: str) -> None:
     for key in section:
         if key not in known:
-            raise UserError(f"{place}.{key}={section[key]!r} is not supported; leave it out")
+            hint = nearest(key, {*known, *KNOWN})
+            raise UserError(f"{place}.{key}={section[key]!r} is not supported{hint}; leave it out")
+
+
+def whole(value: Any, place: str) -> int:
+    """A whole number. Raises UserError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise UserError(f"{place}={value!r}; expected a whole number")
+    return int(value)
+
+
+def real(value: Any, place: str) -> float:
+    """A number. Raises UserError."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{place}={value!r}; expected a number")
+    return float(value)
 
 
 def check_model(model: Tree, place: str) -> None:
@@ -120,19 +145,25 @@ def data_section(training: Tree, file: Path) -> tuple[Tree, Tree]:
     test_size = test.pop("batch_size", 1)
     if isinstance(test_size, list) or (isinstance(test_size, str) and not test_size.startswith("auto")):
         raise UserError(f"{at}.validation_data.batch_size={test_size!r} is not supported; give a number or auto")
-    batches = int(test.pop("numb_btch", test.pop("numb_batch", 1)))
-    found: Tree = {"train": listed(systems), "test": listed(test.pop("systems", [])), "batch_size": size}
+    batches = whole(test.pop("numb_btch", test.pop("numb_batch", 1)), f"{at}.validation_data.numb_btch")
+    found: Tree = {
+        "train": listed(systems, f"{at}.training_data.systems"),
+        "test": listed(test.pop("systems", []), f"{at}.validation_data.systems"),
+        "batch_size": size,
+    }
     for section, name in ((given, "training_data"), (test, "validation_data")):
         if section.pop("auto_prob", "prob_sys_size") != "prob_sys_size" or section.pop("sys_probs", None):
             raise UserError(f"{at}.{name}.auto_prob: only prob_sys_size is supported; leave it out")
         section.pop("set_prefix", None)
         refuse(section, set(), f"{at}.{name}")
     seed = training.get("seed")
-    return {**found, "test_batches": batches}, ({} if seed is None else {"seed": int(seed) % 2**32})
+    return {**found, "test_batches": batches}, ({} if seed is None else {"seed": whole(seed, f"{at}.seed") % 2**32})
 
 
-def listed(systems: Any) -> list[str]:
-    places = [systems] if isinstance(systems, str) else list(systems)
+def listed(systems: Any, at: str) -> list[str]:
+    places = [systems] if isinstance(systems, str) else systems
+    if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
+        raise UserError(f"{at}={systems!r}; expected the name of a system, or a list of names")
     return [str(Path(place).absolute()) if "#" not in place else place for place in places]
 
 
@@ -156,7 +187,8 @@ def rate_section(section: Tree, at: str) -> Tree:
         if rest.get(name) is not None:
             found[name] = rest.pop(name)
     refuse(rest, WITHOUT_EFFECT["learning_rate"], f"{at}: learning_rate")
-    return {key: float(value) if key in ("start_lr", "stop_lr") else value for key, value in found.items()}
+    numbers = ("start_lr", "stop_lr", "decay_rate")
+    return {key: real(value, f"{at}: learning_rate.{key}") if key in numbers else value for key, value in found.items()}
 
 
 def loss_section(section: Tree, at: str) -> Tree:
@@ -164,7 +196,7 @@ def loss_section(section: Tree, at: str) -> Tree:
     found = {}
     for name, value in section.items():
         if name in names:
-            found[name] = float(value)
+            found[name] = real(value, f"{at}: loss.{name}")
         elif name == "type":
             found[name] = value
         elif value not in (0, 0.0, None, False):

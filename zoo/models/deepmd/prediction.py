@@ -33,14 +33,15 @@ def compared(words: Mapping[str, str], run_dir: Path, say: Callable[[str], None]
         raise UserError(f"{missing} does not exist; train first, or name a .dp, .yaml or .pt file with model=")
     models = [convert.read(file) for file in files]
     found = systems.read(words["input"].split(","), models[0].config.type_map)
+    limit = None if most is None else int(most)
     if len(models) > 1:
-        rows = deviation.deviations(deviation.stacked(models), found)
+        rows = deviation.deviations(deviation.stacked(models), [system.first(limit) for system in found])
         deviation.write(output / "model_devi.out", range(len(rows)), rows)
         return say(f"written {output / 'model_devi.out'}")
     evaluate = Evaluator(models[0])
     parts = []
     for number, system in enumerate(found):
-        parts.append(report.compare(evaluate, system, None if most is None else int(most)))
+        parts.append(report.compare(evaluate, system.first(limit)))
         report.write_details(parts[-1], output / f"detail.{number:03d}")
         say(report.text(parts[-1]))
     whole = report.together(parts)

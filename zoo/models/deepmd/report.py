@@ -49,15 +49,14 @@ class Comparison:
         return found
 
 
-def compare(evaluate: Evaluator, system: System, most: int | None = None) -> Comparison:
-    """Evaluates the frames of a system, the first `most` of them; atoms that are not there do not count.
+def compare(evaluate: Evaluator, system: System) -> Comparison:
+    """Evaluates the frames of a system; atoms that are not there do not count.
 
     Raises:
         UserError: two atoms of a frame lie on the same spot; names system and frame.
     """
     pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {kind: [] for kind in UNITS}
-    frames = len(system) if most is None else min(most, len(system))
-    for frame in range(frames):
+    for frame in range(len(system)):
         cell = None if system.cell is None else system.cell[frame]
         types = system.types[frame]
         real = types >= 0
@@ -76,7 +75,7 @@ def compare(evaluate: Evaluator, system: System, most: int | None = None) -> Com
             pairs["v_peratom"].append((virial[0] / count, virial[1] / count))
     return Comparison(
         system.name,
-        frames,
+        len(system),
         {kind: np.asarray([given for given, _ in rows]) for kind, rows in pairs.items()},
         {kind: np.asarray([predicted for _, predicted in rows]) for kind, rows in pairs.items()},
     )

@@ -37,3 +37,4 @@ def test_every_process_keeps_a_device_even_where_memory_says_otherwise():
 def test_the_batch_stays_a_dimension_that_the_program_sums_over():
     assert shrink(Sizes({"card": 1}, 4), 1, state_bytes=GIB, free_bytes=GIB) == Sizes({"card": 1}, 2)
     assert shrink(Sizes({"card": 1}, 1), 1, state_bytes=GIB, free_bytes=GIB) == Sizes({"card": 1}, 1)
+    assert shrink(Sizes({"card": 8}, 1), 1, state_bytes=1, free_bytes=GIB) == Sizes({"card": 8}, 1)

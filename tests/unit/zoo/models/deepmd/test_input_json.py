@@ -72,6 +72,17 @@ def test_a_hybrid_passes_through(tmp_path: Path) -> None:
         ({"training": {"numb_steps": 1}}, "training.training_data.systems is missing"),
         ({"training": {**INPUT["training"], "opt_type": "LKF"}}, "optimizer 'LKF' is not supported"),
         ({"training": {**INPUT["training"], "warm": 1}}, "training.warm=1 is not supported"),
+        (
+            {"training": {**INPUT["training"], "numb_step": 1}},
+            r"numb_step=1 is not supported \(did you mean numb_steps",
+        ),
+        ({"training": {**INPUT["training"], "disp_freq": "x"}}, "training.disp_freq='x'; expected a whole number"),
+        (
+            {"training": {**INPUT["training"], "training_data": {"systems": 3}}},
+            "systems=3; expected the name of a system",
+        ),
+        ({"learning_rate": "x"}, "input.json: learning_rate='x'; expected a section"),
+        ({"loss": {"start_pref_f": "x"}}, "loss.start_pref_f='x'; expected a number"),
         ({"model": {**INPUT["model"], "spin": {}}}, "input.json: model.spin is not supported"),
         ({"model": {**INPUT["model"], "type": "dipole"}}, "input.json: model.type='dipole' is not supported"),
         ({"model": {**INPUT["model"], "type_map": ["O"]}}, "input.json: model.descriptor.sel=.* has 2 numbers"),
