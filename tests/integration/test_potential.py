@@ -167,7 +167,7 @@ def test_the_model_is_tested_and_moves(command: Any, straight: Path, data_dir: P
     assert "goes on after step 3" in result.out
     words = [model, f"structure={frame}", "steps=9", "every=3", f"output={tmp_path / 'halves'}"]
     result = command(simulate.main, *words, "temperature_k=900", bare=True)
-    assert result.code == 2 and "is of another simulation: temperature_k was 100 and is 900" in result.err
+    assert result.code == 2 and "is of another simulation: temperature_k was 100.0 and is 900.0" in result.err
     for name in ("thermo.log", "trajectory.xyz", "final.xyz"):
         assert (tmp_path / "halves" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 

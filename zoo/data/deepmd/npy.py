@@ -157,7 +157,8 @@ def system(files: Source, type_map: Sequence[str]) -> System:
                 labels[name][stretch] = part[name].reshape(labels[name][stretch].shape)
                 known[name][stretch] = True
     coord = np.concatenate([part["coord"] for part in parts]).reshape(sum(count), len(kinds), 3)
-    return System(files.name, types, coord, cell, NOWHERE if free else EVERYWHERE, labels, known)
+    sets = tuple(zip(files.sets(), count, strict=True)) if len(parts) > 1 else ()
+    return System(files.name, types, coord, cell, NOWHERE if free else EVERYWHERE, labels, known, sets)
 
 
 def _set(files: Source, name: str, atoms: int) -> dict[str, Any]:

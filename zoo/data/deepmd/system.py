@@ -29,6 +29,7 @@ class System:
         periodic: along which of them frames repeat.
         labels: energy [F], force [F, N, 3], virial [F, 3, 3], float64; zeros where a frame has none.
         known: per label, which frames have it, bool [F].
+        sets: the parts that it was read from, such as set.000, with their numbers of frames; empty where there is one.
     """
 
     name: str
@@ -38,6 +39,7 @@ class System:
     periodic: Periodic
     labels: dict[str, np.ndarray]
     known: dict[str, np.ndarray]
+    sets: tuple[tuple[str, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.coord)
@@ -52,10 +54,15 @@ class System:
             return self
         labels, known = ({name: value[:most] for name, value in kept.items()} for kept in (self.labels, self.known))
         cell = None if self.cell is None else self.cell[:most]
-        return System(self.name, self.types[:most], self.coord[:most], cell, self.periodic, labels, known)
+        return System(self.name, self.types[:most], self.coord[:most], cell, self.periodic, labels, known, self.sets)
 
     def where(self, frame: int) -> str:
-        """The frame as people find it."""
+        """The frame as people find it, counted from 0."""
+        begin = 0
+        for part, count in self.sets:
+            if frame < begin + count:
+                return f"{self.name}, frame {frame} (frame {frame - begin} of {part})"
+            begin += count
         return f"{self.name}, frame {frame}"
 
     @contextlib.contextmanager

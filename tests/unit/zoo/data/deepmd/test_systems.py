@@ -200,3 +200,10 @@ def test_what_dpdata_reads(tmp_path: Path) -> None:
     (tmp_path / "OUTCAR").write_text("no such thing")
     with pytest.raises(UserError, match="dpdata cannot read it as vasp/outcar|no frames"):
         systems.read(["vasp/outcar::OUTCAR"], ["H", "O"], tmp_path)
+
+
+def test_a_frame_of_a_later_set_is_named_with_it(tmp_path: Path) -> None:
+    write(tmp_path / "a", sets=2)
+    np.save(tmp_path / "a/set.001/energy.npy", np.asarray([0.0, np.nan, 0.0]))
+    with pytest.raises(UserError, match=r"a, frame 4 \(frame 1 of set.001\): energy holds numbers that are not finite"):
+        systems.read([str(tmp_path / "a")], ["O", "H"])
