@@ -23,7 +23,7 @@ from zoo.models.bert import predict
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.convert import SIZES, config_from
 from zoo.models.bert.model import Bert, parameter_count
-from zoo.models.pretrained import sized_as
+from zoo.models.pretrained import remembered, sized_as
 from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, scheduled
 from zoo.training.updates import State, TrainingConfig, correct, cross_entropy, initial
@@ -72,9 +72,13 @@ class BertRecipe(Recipe):
             f"texts of {self.data_config.length}, {parameter_count(model):,} parameters"
         )
 
+    def for_processor(self) -> None:
+        """Takes the form of products that processors are fast at."""
+        self.model_config = dataclasses.replace(self.model_config, products="flat")
+
     def facts(self) -> dict[str, Any]:
         """What is remembered with the weights."""
-        return {"family": self.family, "model": dataclasses.asdict(self.model_config)}
+        return {"family": self.family, "model": remembered(self.model_config)}
 
     def abstract_batch(self, global_batch: int) -> Batch:
         length, masked = self.data_config.length, self.data_config.num_masked

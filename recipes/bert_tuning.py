@@ -19,7 +19,7 @@ from zoo.models.bert import predict
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.convert import SIZES, config_from
 from zoo.models.bert.model import Bert, parameter_count
-from zoo.models.pretrained import facts_of, sized_as
+from zoo.models.pretrained import facts_of, remembered, sized_as
 from zoo.prediction import Predictor
 from zoo.training import adapters
 from zoo.training.optimizer import OptimizerConfig, scheduled
@@ -121,10 +121,14 @@ class BertTuning(Recipe):
             f"{parameter_count(model):,} parameters"
         )
 
+    def for_processor(self) -> None:
+        """Takes the form of products that processors are fast at."""
+        self.model_config = dataclasses.replace(self.model_config, products="flat")
+
     def facts(self) -> dict[str, Any]:
         """What is remembered with the weights."""
         lora = self.training.lora
-        found = {"family": self.family, "model": dataclasses.asdict(self.model_config), "labels": list(self.labels)}
+        found = {"family": self.family, "model": remembered(self.model_config), "labels": list(self.labels)}
         return found | ({} if lora is None else {"lora": dataclasses.asdict(lora)})
 
     def abstract_batch(self, global_batch: int) -> Batch:

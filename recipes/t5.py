@@ -19,7 +19,7 @@ from zoo.data.pretraining import t5_examples, t5_lengths
 from zoo.data.text import CACHE, Text, TextConfig, open_text, open_vocabulary
 from zoo.data.vocabulary import SentencePiece, read_sentencepiece
 from zoo.errors import UserError
-from zoo.models.pretrained import sized_as
+from zoo.models.pretrained import remembered, sized_as
 from zoo.models.t5 import predict
 from zoo.models.t5.config import T5Config
 from zoo.models.t5.convert import SIZES, config_from
@@ -71,9 +71,13 @@ class T5Recipe(Recipe):
             f"{parameter_count(model):,} parameters"
         )
 
+    def for_processor(self) -> None:
+        """Takes the form of products that processors are fast at."""
+        self.model_config = dataclasses.replace(self.model_config, products="flat")
+
     def facts(self) -> dict[str, Any]:
         """What is remembered with the weights."""
-        return {"family": self.family, "model": dataclasses.asdict(self.model_config)}
+        return {"family": self.family, "model": remembered(self.model_config)}
 
     def abstract_batch(self, global_batch: int) -> Batch:
         _, source, target = t5_lengths(self.data_config)

@@ -74,7 +74,7 @@ def plain(found: Any) -> dict[str, Any]:
 
 def bert_base(given: Given) -> Run:
     config = bert_names.config_from(
-        given.config, head="masked_words", dropout=0.0, attention_dropout=0.0, repeat="unrolled"
+        given.config, head="masked_words", dropout=0.0, attention_dropout=0.0, repeat="unrolled", products="flat"
     )
     params = jax.device_put(bert_names.from_hugging_face(given.arrays, config).params)
     ids, words = (given.inputs[name].astype(np.int32) for name in ("ids", "words"))
@@ -87,7 +87,7 @@ def bert_base(given: Given) -> Run:
 
 
 def t5_small(given: Given) -> Run:
-    config = t5_names.config_from(given.config, dropout=0.0, repeat="unrolled")
+    config = t5_names.config_from(given.config, dropout=0.0, repeat="unrolled", products="flat")
     params = jax.device_put(t5_names.from_hugging_face(given.arrays, config).params)
     source, target = (given.inputs[name].astype(np.int32) for name in ("source", "target"))
 

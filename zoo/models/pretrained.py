@@ -25,6 +25,11 @@ def facts_of(place: Path | None) -> dict[str, Any]:
     return checkpoints.meta(step)
 
 
+def remembered(config: Any) -> dict[str, Any]:
+    """A model's configuration as it is kept with its weights: where they are used, the form of products is that machine's own."""
+    return {**dataclasses.asdict(config), "products": "batched"}
+
+
 def sized_as(
     place: Path | None, config: Model, sizes: tuple[str, ...], config_from: Callable[[Mapping[str, Any]], Model]
 ) -> Model:

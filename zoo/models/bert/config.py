@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 from zoo.models.activations import ACTIVATIONS
+from zoo.models.products import FORMS, Form
 from zoo.models.repeat import REPEATS
 
 HEADS = ("encoder", "pretraining", "masked_words", "classification", "tokens", "answers")
@@ -32,6 +33,7 @@ class BertConfig:
         initializer_range: standard deviation of initial kernels and embeddings, cut at two of them.
         pad_id: the token that fills sequences up.
         repeat: layers as "scan" or "unrolled"; the numbers are the same.
+        products: "batched" or "flat" (`zoo.models.products`); the numbers are the same.
         dtype: what matrix products compute in. Parameters are float32 ("float64" makes them float64).
     """
 
@@ -51,6 +53,7 @@ class BertConfig:
     initializer_range: float = 0.02
     pad_id: int = 0
     repeat: Literal["scan", "unrolled"] = "scan"
+    products: Form = "batched"
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
 
     def __post_init__(self) -> None:
@@ -66,6 +69,7 @@ class BertConfig:
             ("head", HEADS),
             ("activation", tuple(ACTIVATIONS)),
             ("repeat", REPEATS),
+            ("products", FORMS),
             ("dtype", DTYPES),
         ):
             if getattr(self, name) not in allowed:

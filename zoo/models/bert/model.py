@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from zoo.models.activations import ACTIVATIONS
 from zoo.models.attention import attend, dropped, heads, merged
 from zoo.models.bert.config import BertConfig
+from zoo.models.products import product
 from zoo.models.repeat import Repeated
 
 
@@ -29,6 +30,7 @@ def _dense(config: BertConfig, features: int, name: str | None = None, wide: boo
         dtype=config.param_dtype if wide else config.dtype,
         param_dtype=config.param_dtype,
         kernel_init=_initial(config),
+        dot_general=product(config.products),
         name=name,
     )
 
@@ -80,7 +82,8 @@ class Embeddings(nn.Module):
     def scores(self, x_BPD: jax.Array) -> jax.Array:
         """Products with every word's embedding [B, P, V], in the dtype of the parameters."""
         table_VD = self.word.embedding.astype(self.config.dtype)
-        return jnp.einsum("bpd,vd->bpv", x_BPD, table_VD, preferred_element_type=self.config.param_dtype)
+        across = (((2,), (1,)), ((), ()))  # BPD, VD -> BPV
+        return product(self.config.products)(x_BPD, table_VD, across, preferred_element_type=self.config.param_dtype)
 
 
 class Layer(nn.Module):

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 from zoo.models.activations import ACTIVATIONS
+from zoo.models.products import FORMS, Form
 from zoo.models.repeat import REPEATS
 
 DTYPES = ("float32", "bfloat16", "float64")
@@ -31,6 +32,7 @@ class T5Config:
         dropout: share that training drops.
         pad_id, end_id: the token that fills up (and starts the decoder), and the one that ends a text.
         repeat: layers as "scan" or "unrolled"; the numbers are the same.
+        products: "batched" or "flat" (`zoo.models.products`); the numbers are the same.
         dtype: what matrix products compute in. Parameters are float32 ("float64" makes them float64). There is no
             float16: T5's activations leave its range, and the numbers become infinite.
     """
@@ -52,6 +54,7 @@ class T5Config:
     pad_id: int = 0
     end_id: int = 1
     repeat: Literal["scan", "unrolled"] = "scan"
+    products: Form = "batched"
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
 
     def __post_init__(self) -> None:
@@ -62,7 +65,8 @@ class T5Config:
             raise ValueError(f"num_buckets={self.num_buckets}; it must be a multiple of 4")
         if self.max_distance <= self.num_buckets // 2:
             raise ValueError(f"max_distance={self.max_distance}; it must be above num_buckets / 2")
-        for name, allowed in (("activation", tuple(ACTIVATIONS)), ("repeat", REPEATS), ("dtype", DTYPES)):
+        kinds = {"activation": tuple(ACTIVATIONS), "repeat": REPEATS, "products": FORMS, "dtype": DTYPES}
+        for name, allowed in kinds.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}; allowed are {', '.join(allowed)}")
         if not 0 <= self.dropout < 1:

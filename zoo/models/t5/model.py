@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from zoo.models.activations import ACTIVATIONS
 from zoo.models.attention import attend, dropped, heads, merged
+from zoo.models.products import product
 from zoo.models.repeat import Repeated
 from zoo.models.t5.config import T5Config
 from zoo.models.t5.positions import buckets
@@ -32,6 +33,7 @@ def _dense(config: T5Config, features: int, std: float) -> nn.Dense:
         dtype=config.dtype,
         param_dtype=config.param_dtype,
         kernel_init=nn.initializers.normal(std),
+        dot_general=product(config.products),
     )
 
 
@@ -243,7 +245,8 @@ class T5(nn.Module):
         if config.tied:
             hidden_BTD = hidden_BTD * jnp.asarray(config.hidden**-0.5, hidden_BTD.dtype)
         table_VD = table_VD.astype(config.dtype)
-        return jnp.einsum("btd,vd->btv", hidden_BTD, table_VD, preferred_element_type=config.param_dtype)
+        across = (((2,), (1,)), ((), ()))  # BTD, VD -> BTV
+        return product(config.products)(hidden_BTD, table_VD, across, preferred_element_type=config.param_dtype)
 
     def __call__(self, source_BS: jax.Array, mask_BS: jax.Array, inputs_BT: jax.Array) -> jax.Array:
         return self.decode(inputs_BT, self.encode(source_BS, mask_BS), mask_BS)
