@@ -108,6 +108,8 @@ def sectioned(words: list[str]) -> list[str]:
         if not equals or key in fields or not key.isidentifier():
             placed.append(word)
         else:
+            if key == "models" and value.startswith("["):
+                value = value.strip("[]")
             listed = (
                 "," in value and value[0] not in "'\"[{"
             )  # such as models=model_1,model_2, which Hydra takes for a choice

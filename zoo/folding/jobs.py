@@ -65,6 +65,9 @@ def prepared(
         return Outcome(item.name, SKIPPED, f"the same protein as {item.duplicate_of}")
     if item.failed:
         return Outcome(item.name, FAILED, item.reason)
+    folder = output / item.name
+    if folder.exists() and not folder.is_dir():
+        return Outcome(item.name, FAILED, f"{folder} is a file, where the results would go; move it away")
     assert item.record is not None
     templates, notes = item_templates(item, options) if any(map(uses_templates, configs)) else ([], [])
     key = fingerprint(item, text, templates)
@@ -95,9 +98,10 @@ def placed(size: Size, config: ConfigDict, options: PredictOptions) -> tuple[Spl
     if count > 1 and needed <= free * count:
         return Split(tuple(devices), int(free)), ""
     longest = longest_that_fits(size, config, free * count)
+    size_of = lambda value: f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+    fits = f"about {longest} residues would fit" if longest else "not even one residue would fit"
     fewer = ", or lower max_clusters and max_further" if size.rows + size.further > 2 else ""
     return None, (
-        f"{size.residues} residues with {size.rows} + {size.further} rows need about {needed / 2**30:.1f} GiB, "
-        f"{free / 2**30:.1f} GiB are free{f' on each of {count} devices' if count > 1 else ''}; about {longest} residues "
-        f"would fit{fewer}"
+        f"{size.residues} residues with {size.rows} + {size.further} rows need about {size_of(needed)}, "
+        f"{size_of(free)} are free{f' on each of {count} devices' if count > 1 else ''}; {fits}{fewer}"
     )

@@ -79,6 +79,8 @@ def predict(
         report(unreadable(options.templates), say)
     # Nothing is searched, and nothing written, for models that cannot run.
     networks = {} if options.stage == "msa" else checked(configs, options, say)
+    if options.stage == "infer" and (options.databases or options.msa_server):
+        say("note: stage=infer searches nothing; what databases= or msa_server= names is not looked at")
     items = with_alignments(items, options, output, say, stopped)
     if options.stage == "msa":
         return only_searched(items, output, say)
@@ -98,6 +100,8 @@ def predict(
         if outcome.status == FAILED and outcome.name not in told:
             say(f"{outcome.name}: failed: {outcome.reason}")
         if outcome.status != DONE:
+            if (output / outcome.name / "ranking.json").is_file():
+                say(f"note: {output / outcome.name} holds structures of an earlier run, of other input or options")
             with contextlib.suppress(OSError):  # where something else has its name; the table tells it, too
                 write_status(output / outcome.name, outcome, "")
     if jobs and options.plots and not plots.available():
@@ -168,7 +172,12 @@ def only_searched(items: list[Item], output: Path, say: Say) -> None:
     ]
     output.mkdir(parents=True, exist_ok=True)
     write_summary(output / "summary.csv", outcomes)
-    say(f"{len(items) - len(failed)} of {len(items)} proteins have their alignments; stage=infer goes on with them")
+    if (output / "index.html").exists():
+        write_report(output, outcomes)
+    say(
+        f"{len(items) - len(failed)} of {len(items)} proteins have their alignments"
+        + ("; stage=infer goes on with them" if len(failed) < len(items) else "")
+    )
     if failed:
         raise PartlyFailed(f"{len(failed)} of {len(items)} proteins failed")
 

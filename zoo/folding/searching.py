@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -112,13 +113,17 @@ def searched_item(item: Item, files: list[Database], cpus: int, output: Path, sa
             continue
         base = output / item.name / "msas"
         folder = base if len(chains) == 1 else base / chain_letter(number)
-        folder.mkdir(parents=True, exist_ok=True)
         note = json.dumps(searched_with(sequence, files), indent=1)
         if (folder / NOTE).exists() and (folder / NOTE).read_text() == note:
             continue
         started = time.monotonic()
-        counts = searched_chain(sequence, files, folder, cpus, different=len(set(chains)) > 1)
-        write_text(folder / NOTE, note)
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=output, prefix=".search-") as name:  # what fails half way leaves nothing
+            counts = searched_chain(sequence, files, Path(name), cpus, different=len(set(chains)) > 1)
+            write_text(Path(name) / NOTE, note)
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in sorted(Path(name).iterdir()):
+                path.replace(folder / path.name)
         text = ", ".join(f"{count} {name}" for name, count in counts.items())
         place = f" chain {number + 1}" if len(chains) > 1 else ""
         say(f"{item.name}{place}: found {text} ({time.monotonic() - started:.1f} s)")

@@ -115,7 +115,8 @@ def predicted(
     write_text(folder / "ranking.json", json.dumps(order | ({"mark": mark} if mark else {}), indent=1))
     write_text(folder / "timings.json", json.dumps(seconds, indent=1))
     if job.templates or job.notes:
-        notes = [f"{Path(note.file).name}, {note.record}: {note.reason}" for note in job.notes]
+        places = [", ".join(filter(None, (Path(note.file).name, note.record))) for note in job.notes]
+        notes = [f"{place}: {note.reason}" for place, note in zip(places, job.notes, strict=True)]
         write_text(folder / "templates.json", json.dumps({"used": job.templates, "left_out": notes}, indent=1))
     if options.save_features:
         write_arrays(folder / "features.npz", job.raw)

@@ -64,7 +64,8 @@ def read_text(path: Path) -> str:
         raise Unreadable(Problem(str(path), f"a damaged archive ({error})")) from None
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise Unreadable(Problem(str(path), "not a text file (no UTF-8)", line=line)) from None
+        kind = "neither packed nor text" if path.suffix.lower() in (".gz", ".xz") else "not a text file (no UTF-8)"
+        raise Unreadable(Problem(str(path), kind, line=line)) from None
     except OSError as error:
         raise Unreadable(Problem(str(path), error.strerror or "cannot be read")) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

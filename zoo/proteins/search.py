@@ -47,7 +47,7 @@ def fasta_files(folder: Path) -> list[Path]:
         try:
             if packed(path):  # what pyhmmer says of such a file is a chain of its own errors
                 with gzip.open(path) as stream:
-                    stream.read(1)
+                    stream.read(1 << 16)
             with opened(path) as sequences:
                 empty = sequences.read() is None
         except (ValueError, OSError, EOFError, SystemError, zlib.error) as error:

@@ -12,6 +12,7 @@ from zoo.predict import sectioned
     ("word", "value"),
     [
         ("models=model_1_ptm,model_3_ptm", "model_1_ptm,model_3_ptm"),
+        ("models=[model_1_ptm,model_3_ptm]", "model_1_ptm,model_3_ptm"),
         ("models=multimer", "multimer"),
         ("templates=/a b/c,d=e", "/a b/c,d=e"),
         ("params=null", None),

@@ -147,7 +147,10 @@ def test_a_file_in_the_way_fails_its_own_protein_alone(tmp_path: Path, networks:
     assert {name: row["status"] for name, row in rows.items()} == {
         "a": "failed", "bad": "failed", "summary.csv_2": "done", "c": "done",
     }  # fmt: skip
-    assert "File exists" in rows["a"]["reason"] and (tmp_path / "out/a").read_text() == "mine"
+    assert (
+        "out/a is a file, where the results would go; move it away" in rows["a"]["reason"]
+        and (tmp_path / "out/a").read_text() == "mine"
+    )
 
 
 def test_nothing_of_a_run_with_other_options_is_left(tmp_path: Path, networks: list[Network]) -> None:

@@ -58,6 +58,14 @@ def test_a_packed_database_that_is_damaged_is_refused_in_a_line(folder: Path, co
     assert "\n" not in str(caught.value) and not (folder / "out").exists()
 
 
+def test_a_search_that_fails_half_way_leaves_nothing(folder: Path) -> None:
+    whole = gzip.compress("".join(f">p{n}\n{OTHER}\n" for n in range(20000)).encode(), 0)
+    (folder / "db/zz.fasta.gz").write_bytes(whole[: len(whole) // 2])
+    options, items = PredictOptions(databases=folder / "db", cpus=1), read_items(folder / "in.fasta", None)
+    one, *_ = with_alignments(items[:1], options, folder / "out", lambda line: None)
+    assert one.failed and not list((folder / "out").iterdir())
+
+
 def test_without_an_earlier_search_a_note_says_so(folder: Path) -> None:
     said: list[str] = []
     with_alignments(read_items(folder / "in.fasta", None), PredictOptions(stage="infer"), folder / "out", said.append)
