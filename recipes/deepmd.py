@@ -229,6 +229,12 @@ class DeepmdRecipe:
     def _check_frozen(self, params: Any) -> None:
         """Raises UserError where a pattern fits no parameter."""
         names = ["/".join(str(entry.key) for entry in path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+        if self.training.frozen and all(
+            any(fnmatch.fnmatch(name, one) for one in self.training.frozen) for name in names
+        ):
+            raise UserError(
+                f"recipe.training.frozen={list(self.training.frozen)} freezes everything; leave something to train"
+            )
         for pattern in self.training.frozen:
             if not fnmatch.filter(names, pattern):
                 raise UserError(

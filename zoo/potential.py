@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from zoo.errors import DONE, UserError, exit_code
+from zoo.training.run_folder import check_place
 from zoo.words import own
 
 COMMANDS = ("neighbor-stat", "relax", "eos", "elastic")
@@ -76,9 +77,25 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"{rest[0]!r} is not an option; allowed are {names}")
     if command == "neighbor-stat":
         return neighbours(options)
+    check_output(command, Path(options.output))
     atoms = prepared(options, cell=command == "relax" or options.relax_cell)
     {"relax": relax, "eos": eos, "elastic": elastic}[command](options, atoms)
     return DONE
+
+
+def check_output(command: str, output: Path) -> None:
+    """Raises UserError where what is found could not be written, before it is looked for."""
+    if output == Path():
+        return
+    if output.is_dir():
+        raise UserError(f"output={output} is a folder; name a file")
+    check_place(output.parent, option="output")
+    if command == "relax":
+        from ase.io.formats import filetype, ioformats  # here, as only relax writes in ASE's formats
+
+        kind = ioformats.get(filetype(str(output), read=False, guess=False))
+        if kind is None or not kind.can_write:
+            raise UserError(f"output={output}: ASE writes no format of this ending; take .xyz or .cif")
 
 
 def neighbours(options: Options) -> int:

@@ -127,7 +127,7 @@ def biased(source: Path, target: Path, words: Words) -> Iterator[str]:
 
 def is_file(path: Path) -> bool:
     """Whether a path is a file of a potential."""
-    return path.is_file() and path.suffix.lower() in (*SUFFIXES, ".pt")
+    return path.is_file() and path.suffix.lower() in (*SUFFIXES, ".pt", ".pb", ".pth")
 
 
 def shown(file: Path) -> Iterator[str]:

@@ -72,6 +72,10 @@ class Options:
                 raise ValueError(f"{name}={getattr(self, name)}; it must be above 0")
         if self.temperature_k < 0:
             raise ValueError(f"temperature_k={self.temperature_k}; it must be at least 0")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed}; it must be at least 0")
+        if not self.output:
+            raise ValueError("output= is empty; name a folder")
 
     @property
     def motion(self) -> Motion:
@@ -162,7 +166,7 @@ def simulate(
     saved = folder / "state.npz"
     try:
         if options.resume and saved.exists():
-            number, state = load(saved, len(atoms), decided(options, model))
+            number, state = load(saved, len(atoms), decided(options, model, atoms))
             print(f"goes on after step {number} of {saved}", flush=True)
         else:
             number, state = 0, trajectory.begin(*beginning(options, system, atoms), options.seed)
@@ -200,7 +204,7 @@ def advance(
         state = trajectory.run(state, count)
         number += count
         log.write(number, state, count / (time.perf_counter() - begin))
-        save(saved, number, state, decided(options, trajectory.system.model))
+        save(saved, number, state, decided(options, trajectory.system.model, log.atoms))
         if stopped() and number < options.steps:
             raise Stopped(f"step {number} of {options.steps} is saved in {saved}; the same command goes on from there")
     return number, state
@@ -212,7 +216,12 @@ def beginning(options: Options, system: System, atoms: Any) -> tuple[np.ndarray,
     cell = cells.completed(np.asarray(atoms.cell), system.periodic)
     if options.ensemble == "relax":
         return coord, np.zeros_like(coord), cell
+    if not (system.mass > 0).all():
+        raise ValueError("an atom has no mass; give all masses above 0, or leave them to the elements")
     given = atoms.get_velocities()
+    if given is not None and not np.isfinite(given).all():
+        atom = int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])
+        raise ValueError(f"the velocity of atom {atom} is not finite: {given[atom].tolist()}")
     if given is not None and np.any(given):
         from ase.units import fs
 
@@ -277,14 +286,18 @@ class Log:
         self.frame(state).write(self.folder / "final.xyz", format="extxyz")
 
 
-def decided(options: Options, model: convert.Model) -> str:
+def decided(options: Options, model: convert.Model, atoms: Any) -> str:
     """What a trajectory depends on beside where it begins, as JSON; steps may grow and lines may come at other intervals."""
     free = ("structure", "model", "output", "steps", "every", "resume", "skin_a", "max_force")
     values = {name: value for name, value in dataclasses.asdict(options).items() if name not in free}
     digest = hashlib.sha256(repr(model.config).encode())
     for leaf in jax.tree.leaves((model.params, model.statistics)):
         digest.update(np.ascontiguousarray(leaf).tobytes())
-    return json.dumps({**values, "model": digest.hexdigest()[:16], "compressed": model.compressed})
+    begun = hashlib.sha256(repr((atoms.get_chemical_symbols(), atoms.pbc.tolist())).encode())
+    for array in (atoms.positions, np.asarray(atoms.cell)):
+        begun.update(np.ascontiguousarray(array).tobytes())
+    digests = {"model": digest.hexdigest()[:16], "structure": begun.hexdigest()[:16]}
+    return json.dumps({**values, **digests, "compressed": model.compressed})
 
 
 def save(file: Path, number: int, state: State, decided: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -11,6 +12,9 @@ import yaml
 
 from zoo.errors import UserError
 from zoo.typed import typed
+
+EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
+"""Numbers such as 1e-3, which YAML takes for text."""
 
 Options = TypeVar("Options")
 
@@ -36,7 +40,7 @@ def own(cls: type[Options], argv: Sequence[str], texts: Sequence[str] = ()) -> t
             found[key] = os.path.expanduser(value)
         else:
             try:
-                found[key] = yaml.safe_load(value)
+                found[key] = float(value) if EXPONENT.fullmatch(value) else yaml.safe_load(value)
             except yaml.YAMLError:
                 raise UserError(f"{word}: the value is malformed") from None
     return typed(cls, found), rest

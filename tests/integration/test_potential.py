@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from ase.io import read as read_xyz
 
 from zoo import predict, simulate, train
 from zoo.models.deepmd import series
@@ -168,6 +169,18 @@ def test_the_model_is_tested_and_moves(command: Any, straight: Path, data_dir: P
     words = [model, f"structure={frame}", "steps=9", "every=3", f"output={tmp_path / 'halves'}"]
     result = command(simulate.main, *words, "temperature_k=900", bare=True)
     assert result.code == 2 and "is of another simulation: temperature_k was 100.0 and is 900.0" in result.err
+    moved = read_xyz(frame)
+    moved.positions += 0.1
+    moved.write(tmp_path / "moved.xyz")
+    words[1] = f"structure={tmp_path / 'moved.xyz'}"
+    result = command(simulate.main, *words, "temperature_k=100", bare=True)
+    assert result.code == 2 and "is of another simulation: structure was" in result.err
+    moved.set_velocities(np.full((len(moved), 3), np.nan))
+    moved.write(tmp_path / "moved.xyz")
+    words[-1] = f"output={tmp_path / 'hot'}"
+    result = command(simulate.main, *words, bare=True)
+    assert result.code == 2 and "moved.xyz: the velocity of atom 0 is not finite" in result.err
+    assert not (tmp_path / "hot/thermo.log").exists()
     for name in ("thermo.log", "trajectory.xyz", "final.xyz"):
         assert (tmp_path / "halves" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 

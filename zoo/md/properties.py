@@ -13,6 +13,8 @@ import numpy as np
 from zoo.errors import UserError
 
 MOST_STEPS = 1000
+LEAST = 1e-9
+"""Differences of energy, in eV an atom, below which a volume makes none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +98,8 @@ def equation_of_state(atoms: Any, strain: float, points: int, max_force: float) 
         scaled = relaxed(scaled, max_force, cell=False)
         volumes.append(scaled.get_volume())
         energies.append(scaled.get_potential_energy())
+    if np.ptp(energies) < LEAST * len(atoms):
+        raise UserError("the energy does not depend on the volume; no two atoms lie within the cutoff")
     try:
         volume, energy, modulus = Fit(volumes, energies, eos="birchmurnaghan").fit()
     except (RuntimeError, ValueError) as error:
@@ -109,7 +113,11 @@ def equation_of_state(atoms: Any, strain: float, points: int, max_force: float) 
 
 
 def elastic_constants(atoms: Any, strain: float, max_force: float) -> Elastic:
-    """From stresses of cells strained by +-`strain` in each of six ways; atoms are relaxed in each."""
+    """From stresses of cells strained by +-`strain` in each of six ways; atoms are relaxed in each.
+
+    Raises:
+        UserError: some strain needs no force.
+    """
     from ase.units import GPa
 
     stiffness = np.zeros((6, 6))
@@ -124,4 +132,8 @@ def elastic_constants(atoms: Any, strain: float, max_force: float) -> Elastic:
             strained.calc = atoms.calc
             stresses.append(relaxed(strained, max_force, cell=False).get_stress())
         stiffness[:, column] = (stresses[0] - stresses[1]) / (2 * strain) / GPa
+    if np.linalg.matrix_rank(stiffness) < len(stiffness):
+        raise UserError(
+            "some strain needs no force; no two atoms lie within the cutoff, or the structure is no crystal"
+        )
     return Elastic(0.5 * (stiffness + stiffness.T))

@@ -122,6 +122,9 @@ def test_neighbours_of_frames(folder: Path, capsys: pytest.CaptureFixture) -> No
         (["elastic", "model=missing.dp", "structure=x.xyz"], "missing.dp does not exist"),
         (["eos", "points=2"], "points=2"),
         (["relax", "speed=1"], "'speed=1' is not an option"),
+        (["relax", "output=x.weird"], "output=x.weird: ASE writes no format of this ending"),
+        (["eos", "output=/"], "output=/ is a folder; name a file"),
+        (["eos", "max_force=-1e-3"], "max_force=-0.001; it must be above 0"),
     ],
 )
 def test_bad_words_are_named(words: list[str], text: str) -> None:

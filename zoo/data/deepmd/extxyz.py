@@ -27,7 +27,7 @@ def read(file: Path, type_map: Sequence[str]) -> list[System]:
         unknown = next((symbol for symbol in symbols if symbol not in type_map), None)
         if unknown is not None:
             raise UserError(
-                f"{file}, frame {number}: element {unknown} is not in the model's type_map={list(type_map)}; add it there"
+                f"{file}, frame {number}: element {unknown} is not in the model's type_map={list(type_map)}; a new one may list it"
             )
         groups.setdefault((symbols, tuple(map(bool, atoms.pbc))), []).append((number, atoms))
     return [_system(file, members, periodic, type_map) for (_, periodic), members in groups.items()]
@@ -40,11 +40,15 @@ def frames(file: Path) -> list[Any]:
     except ImportError:
         raise UserError(f"{file}: reading it needs ASE; install it with: pip install ase") from None
     try:
-        return list(ase_read(file, index=":"))
+        found = list(ase_read(file, index=":"))
     except FileNotFoundError:
         raise UserError(f"{file} does not exist") from None
     except Exception as error:  # ASE's readers raise whatever their parsing meets
         raise UserError(f"{file}: ASE cannot read it ({type(error).__name__}: {error})") from None
+    empty = next((number for number, one in enumerate(found) if not len(one)), None)
+    if empty is not None or not found:
+        raise UserError(f"{file}, frame {empty or 0}: holds no atoms")
+    return found
 
 
 def atoms(system: System, frame: int, type_map: Sequence[str]) -> Any:

@@ -46,14 +46,19 @@ class Folder:
         return (self.path / name).exists()
 
     def words(self, name: str) -> list[str] | None:
-        return (self.path / name).read_text().split() if self.has(name) else None
+        try:
+            return (self.path / name).read_text().split() if self.has(name) else None
+        except UnicodeDecodeError:
+            raise UserError(
+                f"{self.path / name} is no text file; expected words with spaces or lines between"
+            ) from None
 
     def array(self, name: str) -> np.ndarray | None:
         file = self.path / f"{name}.npy"
         if not file.is_file():
             return None
         try:
-            return np.load(file, allow_pickle=False)
+            found = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
             why: object = error
             if "allow_pickle" in str(error):
@@ -64,6 +69,9 @@ class Folder:
                     else "it has not the header of an npy file"
                 )
             raise UserError(f"{file} is not an npy file of numbers, or is damaged: {why}") from None
+        if not isinstance(found, np.ndarray):
+            raise UserError(f"{file} is an npz archive of several arrays; expected an npy file of one")
+        return found
 
 
 class Group:
@@ -144,6 +152,10 @@ def system(files: Source, type_map: Sequence[str]) -> System:
     if any(mixed) and not all(mixed):
         raise UserError(f"{files.name}: some set.* have real_atom_types.npy and others do not; all or none must")
     count = [len(part["coord"]) for part in parts]
+    if (kinds < 0).any() and not all(mixed):
+        raise UserError(
+            f"{files.name}/type.raw has type {kinds.min()}; atoms that are not there are for real_atom_types.npy alone"
+        )
     stated = np.concatenate([part["types"] for part in parts]) if all(mixed) else np.tile(kinds, (sum(count), 1))
     types = types_of(names, stated, type_map, files.name)
     free = files.has("nopbc")
@@ -170,6 +182,9 @@ def _set(files: Source, name: str, atoms: int) -> dict[str, Any]:
     widths = {"box": 9, "energy": 1, "force": 3 * atoms, "virial": 9}
     found: dict[str, Any] = {key: _rows(files, f"{name}/{key}", width, frames) for key, width in widths.items()}
     types = _rows(files, f"{name}/real_atom_types", atoms, frames)
+    if types is not None and (types != np.rint(types)).any():
+        frame = int(np.flatnonzero((types != np.rint(types)).any(axis=1))[0])
+        raise UserError(f"{files.name}/{name}/real_atom_types.npy, frame {frame}: types must be whole numbers")
     return {**found, "coord": coord, "types": None if types is None else types.astype(np.int64)}
 
 

@@ -117,6 +117,8 @@ def types_of(names: Sequence[str], numbers: np.ndarray, type_map: Sequence[str],
         UserError: a number has no name, or a name that the model does not know occurs.
     """
     numbers = np.asarray(numbers)
+    if len(set(names)) != len(names):
+        raise UserError(f"{place}: type_map.raw names an element twice: {', '.join(names)}")
     limit = len(names) or len(type_map)
     if numbers.size and (numbers.max() >= limit or numbers.min() < -1):
         bad = int(numbers.max() if numbers.max() >= limit else numbers.min())

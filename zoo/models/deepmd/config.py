@@ -64,6 +64,12 @@ class Potential:
     def __post_init__(self) -> None:
         if not self.type_map or len(set(self.type_map)) != len(self.type_map):
             raise ValueError(f"type_map={list(self.type_map)}; name each element once, such as [O, H]")
+        pairs = [*self.pair_exclude_types, *(pair for part in parts(self.descriptor) for pair in part.exclude_types)]
+        for kind in (*self.atom_exclude_types, *(kind for pair in pairs for kind in pair)):
+            if not 0 <= kind < len(self.type_map):
+                raise ValueError(
+                    f"exclude_types has type {kind}; type_map={list(self.type_map)} has 0 to {len(self.type_map) - 1}"
+                )
         for part in parts(self.descriptor):
             sel = part.sel
             if isinstance(part, SeA | SeR) and isinstance(sel, tuple) and len(sel) != len(self.type_map):

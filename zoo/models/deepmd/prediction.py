@@ -9,6 +9,7 @@ from zoo.data.deepmd import systems
 from zoo.errors import UserError
 from zoo.models.deepmd import convert, deviation, report
 from zoo.models.deepmd.evaluate import Evaluator
+from zoo.training.run_folder import check_place
 
 
 def compared(words: Mapping[str, str], run_dir: Path, say: Callable[[str], None]) -> None:
@@ -31,6 +32,7 @@ def compared(words: Mapping[str, str], run_dir: Path, say: Callable[[str], None]
     files = [Path(name) for name in words.get("model", "").split(",") if name] or [run_dir / "model.dp"]
     if missing := next((file for file in files if not file.exists()), None):
         raise UserError(f"{missing} does not exist; train first, or name a .dp, .yaml or .pt file with model=")
+    check_place(output, option="output")
     models = [convert.read(file) for file in files]
     found = systems.read(words["input"].split(","), models[0].config.type_map)
     limit = None if most is None else int(most)

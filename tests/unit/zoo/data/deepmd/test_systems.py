@@ -149,6 +149,12 @@ HOLE[1, 4] = np.nan
         ({"force": HOLE}, "a, frame 1: force holds numbers that are not finite"),
         ({"coord": HOLE}, "a, frame 1: coord holds numbers that are not finite"),
         ({"box": None}, "box.npy is missing; a system without a cell has an empty file `nopbc`"),
+        ({"type.raw": "0 1 1 -1"}, "type.raw has type -1; atoms that are not there are for real_atom_types.npy alone"),
+        ({"type_map.raw": "O O"}, "type_map.raw names an element twice: O, O"),
+        (
+            {"real_atom_types": np.full((FRAMES, ATOMS), 0.5)},
+            "real_atom_types.npy, frame 0: types must be whole numbers",
+        ),
         ({"box": FLAT}, "a, frame 0: the cell's vectors lie in one plane"),
         ({"box": np.zeros((FRAMES, 9))}, "a, frame 0: the cell has no vector"),
     ],
@@ -207,3 +213,18 @@ def test_a_frame_of_a_later_set_is_named_with_it(tmp_path: Path) -> None:
     np.save(tmp_path / "a/set.001/energy.npy", np.asarray([0.0, np.nan, 0.0]))
     with pytest.raises(UserError, match=r"a, frame 4 \(frame 1 of set.001\): energy holds numbers that are not finite"):
         systems.read([str(tmp_path / "a")], ["O", "H"])
+
+
+def test_files_that_are_something_else_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    with (tmp_path / "a/set.000/force.npy").open("wb") as file:
+        np.savez(file, force=np.zeros(3))
+    with pytest.raises(UserError, match="force.npy is an npz archive of several arrays"):
+        systems.read([str(tmp_path / "a")], ["O", "H"])
+    write(tmp_path / "b")
+    (tmp_path / "b/type_map.raw").write_bytes(b"\xff\xfe\x00O")
+    with pytest.raises(UserError, match="type_map.raw is no text file"):
+        systems.read([str(tmp_path / "b")], ["O", "H"])
+    (tmp_path / "zero.xyz").write_text("0\n\n")
+    with pytest.raises(UserError, match="zero.xyz, frame 0: holds no atoms"):
+        systems.read([str(tmp_path / "zero.xyz")], ["O", "H"])

@@ -83,6 +83,10 @@ def test_a_hybrid_passes_through(tmp_path: Path) -> None:
         ),
         ({"learning_rate": "x"}, "input.json: learning_rate='x'; expected a section"),
         ({"loss": {"start_pref_f": "x"}}, "loss.start_pref_f='x'; expected a number"),
+        (
+            {"model": {**INPUT["model"], "pair_exclude_types": [[0, 9]]}},
+            "exclude_types has type 9; type_map=.* has 0 to 1",
+        ),
         ({"model": {**INPUT["model"], "spin": {}}}, "input.json: model.spin is not supported"),
         ({"model": {**INPUT["model"], "type": "dipole"}}, "input.json: model.type='dipole' is not supported"),
         ({"model": {**INPUT["model"], "type_map": ["O"]}}, "input.json: model.descriptor.sel=.* has 2 numbers"),
