@@ -227,19 +227,16 @@ class DeepmdRecipe:
             self._terms = int(facts.get("series_terms", self._terms))
 
     def _check_frozen(self, params: Any) -> None:
-        """Raises UserError where a pattern fits no parameter."""
+        """Raises UserError where a pattern fits no parameter, or all fit every one."""
+        frozen = self.training.frozen
         names = ["/".join(str(entry.key) for entry in path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-        if self.training.frozen and all(
-            any(fnmatch.fnmatch(name, one) for one in self.training.frozen) for name in names
-        ):
+        hits = {pattern: set(fnmatch.filter(names, pattern)) for pattern in frozen}
+        if unused := next((pattern for pattern, found in hits.items() if not found), None):
             raise UserError(
-                f"recipe.training.frozen={list(self.training.frozen)} freezes everything; leave something to train"
+                f"recipe.training.frozen has {unused}, which fits no parameter; they are such as {names[0]} and {names[-1]}"
             )
-        for pattern in self.training.frozen:
-            if not fnmatch.filter(names, pattern):
-                raise UserError(
-                    f"recipe.training.frozen has {pattern}, which fits no parameter; they are such as {names[0]} and {names[-1]}"
-                )
+        if set(names) == set().union(*hits.values()):
+            raise UserError(f"recipe.training.frozen={list(frozen)} freezes everything; leave something to train")
 
     def _thawed(self, params: Any) -> Any:
         """The parameters, those that are frozen without a gradient."""

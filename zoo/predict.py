@@ -108,12 +108,10 @@ def sectioned(words: list[str]) -> list[str]:
         if not equals or key in fields or not key.isidentifier():
             placed.append(word)
         else:
-            if key == "models" and value.startswith("["):
-                value = value.strip("[]")
-            listed = (
-                "," in value and value[0] not in "'\"[{"
-            )  # such as models=model_1,model_2, which Hydra takes for a choice
-            value = quoted(value) if (key in PATHS and value != "null") or listed else value
+            if key == "models":  # a list such as model_1,model_2, which Hydra would take for a choice
+                value = quoted(value.strip("[]'\""))
+            elif key in PATHS and value != "null":
+                value = quoted(value)
             placed.append(f"recipe.predict.{key}={value}")
     return placed
 

@@ -96,9 +96,9 @@ def main(argv: list[str]) -> int:
     options, rest = own(Options, argv, TEXTS)
     if options.model and (named := next((word for word in rest if word.startswith("recipe=")), None)):
         raise UserError(f"model={options.model} and {named} both name a model; leave one of them out")
-    if options.model and (unknown := [word for word in rest if not word.startswith(("cluster", "recipe="))]):
+    if options.model and (unknown := [word for word in rest if not word.startswith("cluster")]):
         names = ", ".join(field.name for field in dataclasses.fields(Options))
-        raise UserError(f"{unknown[0]!r} is not an option; allowed are {names}, cluster and recipe")
+        raise UserError(f"{unknown[0]!r} is not an option; allowed are {names} and cluster")
     cluster = split_over(rest)
     file = Path(options.model) if options.model else trained(rest)
     if not options.structure:
@@ -163,10 +163,10 @@ def simulate(
     types = numbers_of(model, atoms.get_chemical_symbols())
     system = sorted_system(model, types, atoms.get_masses(), periodic, options.skin_a)
     trajectory = Trajectory(system, options.motion, cluster)
-    saved = folder / "state.npz"
+    saved, asked = folder / "state.npz", decided(options, model, atoms)
     try:
         if options.resume and saved.exists():
-            number, state = load(saved, len(atoms), decided(options, model, atoms))
+            number, state = load(saved, len(atoms), asked)
             print(f"goes on after step {number} of {saved}", flush=True)
         else:
             number, state = 0, trajectory.begin(*beginning(options, system, atoms), options.seed)
@@ -175,7 +175,7 @@ def simulate(
         log = Log(folder, system, atoms, options)
         if not number:
             log.write(0, state)
-        number, state = advance(options, trajectory, log, number, state, saved, stopped)
+        number, state = advance(options, trajectory, log, number, state, saved, asked, stopped)
     except ValueError as error:
         raise UserError(f"{options.structure}: {error}") from None
     except FloatingPointError as error:
@@ -192,7 +192,7 @@ def simulate(
 
 
 def advance(
-    options: Options, trajectory: Trajectory, log: Log, number: int, state: State, saved: Path, stopped: Any
+    options: Options, trajectory: Trajectory, log: Log, number: int, state: State, saved: Path, asked: str, stopped: Any
 ) -> tuple[int, State]:
     """Stretches of `every` steps with a line, a frame and a saved state after each."""
     while number < options.steps:
@@ -204,7 +204,7 @@ def advance(
         state = trajectory.run(state, count)
         number += count
         log.write(number, state, count / (time.perf_counter() - begin))
-        save(saved, number, state, decided(options, trajectory.system.model, log.atoms))
+        save(saved, number, state, asked)
         if stopped() and number < options.steps:
             raise Stopped(f"step {number} of {options.steps} is saved in {saved}; the same command goes on from there")
     return number, state
