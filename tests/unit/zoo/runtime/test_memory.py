@@ -33,3 +33,38 @@ def test_large_arrays_come_from_what_was_freed(root: Path) -> None:
     if "no mallinfo2" in ran.stderr:
         pytest.skip("the C library is no glibc of 2.33 or later")
     assert ran.stdout.split("\n")[0] == "(True, False) True (False, True)", ran.stdout + ran.stderr
+
+
+# Pages that a thread is handed for 32 MiB, which it had before.
+THREAD = """
+import ctypes, resource, sys, threading
+from zoo.runtime.memory import keep_freed
+c = ctypes.CDLL(None)
+c.malloc.restype, c.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+c.free.argtypes, c.memset.argtypes = [ctypes.c_void_p], [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+kept = sys.argv[1] == "kept" and keep_freed()
+def pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    place = c.malloc(2**25)
+    c.memset(place, 1, 2**25)
+    c.free(place)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+found = []
+thread = threading.Thread(target=lambda: found.extend([pages(), pages()]))
+thread.start()
+thread.join()
+print(kept, found[1])
+"""
+
+
+def test_threads_keep_what_they_freed_too(root: Path) -> None:
+    pages = {}
+    for word in ("kept", "left"):
+        ran = subprocess.run(
+            [sys.executable, "-c", THREAD, word], cwd=root, capture_output=True, text=True, timeout=120, check=True
+        )
+        kept, count = ran.stdout.split()
+        pages[word] = int(count)
+        if word == "kept" and kept == "False":
+            pytest.skip("the C library is no glibc")
+    assert pages["kept"] < 100 < 4000 < pages["left"]
