@@ -24,6 +24,7 @@ from zoo.data.corpus import records
 from zoo.data.image_folder import SUFFIXES
 from zoo.errors import DONE, UserError, exit_code
 from zoo.prediction import Record, run
+from zoo.runtime import memory
 from zoo.runtime.signals import StopSignals
 from zoo.training.job import load
 
@@ -67,6 +68,7 @@ def main(argv: list[str]) -> int:
     batch = own.get("batch", str(BATCH))
     if not batch.isdigit() or int(batch) < 1:
         raise UserError(f"batch={batch}; it must be a whole number of at least 1")
+    memory.keep_freed()
     predict = recipe.predictor(config.init_from, own.get("task"), int(batch), jax.random.key(config.seed))
     with StopSignals() as stop:
         done = run(inputs(Path(own["input"])), predict, Path(own["output"]), int(batch), print, stop.wanted)
