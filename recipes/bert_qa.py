@@ -65,6 +65,8 @@ class BertAnswersRecipe(BertTuning):
         """{"spans": logits of start and end [B, S, 2]}, for `scores`."""
         return {"spans": self.logits(state["params"], batch)}
 
+    scored = ("exact_match", "f1")
+
     def scores(self, found: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Exact match and F1 of the answers to those questions all of whose windows are there."""
         config, rows = self.data_config, self.dataset().test

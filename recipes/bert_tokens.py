@@ -63,6 +63,8 @@ class BertTokensRecipe(BertTuning):
         """{"said": the label of each token, int32 [B, S]}, for `scores`."""
         return {"said": jnp.argmax(self.logits(state["params"], batch), axis=-1).astype(jnp.int32)}
 
+    scored = ("precision", "recall", "f1")
+
     def scores(self, found: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Precision, recall and F1 of whole entities, from the outputs of some test rows."""
         some = [self._chunks[number] for number in found["number"]]

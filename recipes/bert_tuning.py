@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from recipes.recipe import Batch, Recipe
-from zoo.conversion import variables_from
+from zoo.conversion import share_of_tokens, variables_from
 from zoo.data.tables import Row, RowBatches
 from zoo.data.vocabulary import WordPiece, check_belongs, read_wordpiece, train_wordpiece
 from zoo.errors import UserError
@@ -29,6 +29,10 @@ from zoo.typed import typed
 
 if TYPE_CHECKING:
     from zoo.config import RecipeConfig
+
+
+# What Hugging Face keeps beside a vocabulary.
+SETTINGS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 class BertTuning(Recipe):
@@ -174,12 +178,7 @@ class BertTuning(Recipe):
 
     def vocabulary(self, stand_in: Any = None) -> WordPiece:
         """The vocabulary of the weights; where there is none, one learned from the table that stands in."""
-        named = self.data_config.vocabulary
-        folder = None
-        if self.init_from is not None:
-            folder = self.init_from if self.init_from.is_dir() else self.init_from.parent
-        places = [Path(named)] if named else [place for place in (folder, self.data_dir) if place]
-        place = next((place for place in places if named or (place / "vocab.txt").is_file()), None)
+        place = self._vocabulary_place()
         if place is not None:
             found = read_wordpiece(place, self.data_config.lowercase)
         elif stand_in is not None:
@@ -189,12 +188,24 @@ class BertTuning(Recipe):
                 f"no vocab.txt beside init_from or in data_dir={self.data_dir}; name the vocabulary of the weights with "
                 "recipe.data.vocabulary=FILE"
             )
-        check_belongs(found.size, place, self.model_config.vocabulary_size, trained=self.init_from is not None)
+        check_belongs(found.size, place, self.model_config.vocabulary_size, share_of_tokens(self.init_from))
         return found
 
+    def _vocabulary_place(self) -> Path | None:
+        """The file or folder that the vocabulary is in; None where there is none."""
+        named = self.data_config.vocabulary
+        folder = None
+        if self.init_from is not None:
+            folder = self.init_from if self.init_from.is_dir() else self.init_from.parent
+        places = [Path(named)] if named else [place for place in (folder, self.data_dir) if place]
+        return next((place for place in places if named or (place / "vocab.txt").is_file()), None)
+
     def companions(self) -> dict[str, str]:
-        """Files to keep beside the checkpoints, by name: whoever uses the weights needs the vocabulary."""
-        return {"vocab.txt": "\n".join(self.vocabulary(self._table).words) + "\n"}
+        """Files to keep beside the checkpoints, by name, for whoever uses the weights: the vocabulary and what is beside it."""
+        found = {"vocab.txt": "\n".join(self.vocabulary(self._table).words) + "\n"}
+        place = self._vocabulary_place()
+        settings = [place / name for name in SETTINGS] if place is not None and place.is_dir() else []
+        return found | {file.name: file.read_text() for file in settings if file.is_file()}
 
     def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
         """Records with the columns of the table to what the head says of them, or texts to embeddings (task=embed).

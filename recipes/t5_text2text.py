@@ -14,7 +14,7 @@ import numpy as np
 from recipes.recipe import Batch
 from recipes.t5 import T5Recipe
 from zoo import scores
-from zoo.conversion import variables_from
+from zoo.conversion import share_of_tokens, variables_from
 from zoo.data.pairs import PairsConfig, arrays, open_pairs
 from zoo.data.tables import RowBatches, Table
 from zoo.data.vocabulary import SentencePiece, check_belongs, read_sentencepiece, train_sentencepiece
@@ -39,6 +39,7 @@ class T5Text2TextRecipe(T5Recipe):
 
     heads = ()
     data_class = PairsConfig
+    scored = ("exact_match", "rouge1", "rouge2", "rougeL", "bleu")
     training_class = TuningConfig
 
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
@@ -130,7 +131,7 @@ class T5Text2TextRecipe(T5Recipe):
                 f"no spiece.model beside init_from or in data_dir={self.data_dir}; name the vocabulary of the weights with "
                 "recipe.data.vocabulary=FILE"
             )
-        check_belongs(found.size, place, self.model_config.vocabulary_size, trained=self.init_from is not None)
+        check_belongs(found.size, place, self.model_config.vocabulary_size, share_of_tokens(self.init_from))
         return found
 
     def companions(self) -> dict[str, bytes]:

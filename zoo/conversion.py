@@ -23,6 +23,7 @@ from zoo.models.bert.config import BertConfig
 from zoo.models.exchange import Imported
 from zoo.models.pnasnet import convert as pnasnet
 from zoo.models.pnasnet.config import PNASNetConfig
+from zoo.models.pretrained import read_description
 from zoo.models.resnet import convert as resnet
 from zoo.models.resnet.config import ResNetConfig
 from zoo.models.t5 import convert as t5
@@ -87,6 +88,14 @@ def is_foreign(path: Path) -> bool:
     if path.is_dir():
         return any((path / name).exists() for name in weight_files.IN_FOLDERS)
     return path.suffix in weight_files.SUFFIXES or path.name.endswith(".index.json")
+
+
+def share_of_tokens(place: Path | None) -> float:
+    """The part of an embedding's rows that the vocabulary which belongs to some weights has tokens for, at least.
+
+    Those of others are made a round number at most; in a run of the zoo few texts may have had few tokens to give.
+    """
+    return 0.0 if place is None else 0.9 if is_foreign(place) else 0.5
 
 
 def convert(
@@ -214,7 +223,7 @@ def _to_run(source: Path, target: Path) -> Iterator[str]:
             f"from={source} does not say what model it is of: a config.json is missing; "
             "give the file itself to a recipe of the model, with init_from"
         )
-    config = family.config_from(json.loads(described.read_text()))
+    config = read_description(described, family.config_from)
     found = family.from_theirs(arrays, config, str(source), ())
     checkpoints = Checkpoints(target / "checkpoints")
     meta = {"family": name, "model": dataclasses.asdict(config), "level": "converted", "recipe": {}, "seed": 0}

@@ -19,16 +19,19 @@ from pathlib import Path
 
 import jax
 
-from zoo.config import GROUPS, Config, compose, quoted
+from zoo.config import GROUPS, Config, RecipeConfig, compose, quoted
 from zoo.data.corpus import records
 from zoo.data.image_folder import SUFFIXES
 from zoo.errors import DONE, UserError, exit_code
+from zoo.models.pretrained import facts_of
 from zoo.prediction import Record, run
 from zoo.runtime import memory
 from zoo.runtime.signals import StopSignals
 from zoo.training.job import load
 
 BATCH = 32
+# What a run was told of its data that says nothing about others.
+OF_TRAINING = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers", "unanswerable")
 # Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
 PATHS = ("params", "alignments", "databases", "templates", "structures", "hits", "references")
 
@@ -47,7 +50,7 @@ def main(argv: list[str]) -> int:
     if not any(word.startswith("cluster=") for word in rest):
         rest.append("cluster=local")
     config = compose(sectioned(rest))
-    recipe = load(config.recipe, config.data_dir)
+    recipe = load(as_trained(config, rest), config.data_dir)
     if config.recipe.predict and not hasattr(recipe, "options"):
         raise UserError(f"{next(iter(config.recipe.predict))}= is not an option of recipe={recipe.name}")
     if hasattr(recipe, "predict"):  # what it takes are no records: frames of atoms, proteins
@@ -69,11 +72,34 @@ def main(argv: list[str]) -> int:
     if not batch.isdigit() or int(batch) < 1:
         raise UserError(f"batch={batch}; it must be a whole number of at least 1")
     memory.keep_freed()
+    if Path(own["output"]).resolve() == Path(own["input"]).resolve():
+        raise UserError(f"output={own['output']} is the input; name another file")
     predict = recipe.predictor(config.init_from, own.get("task"), int(batch), jax.random.key(config.seed))
     with StopSignals() as stop:
         done = run(inputs(Path(own["input"])), predict, Path(own["output"]), int(batch), print, stop.wanted)
     print(f"finished: {done} records in {own['output']}")
     return DONE
+
+
+def as_trained(config: Config, words: list[str]) -> RecipeConfig:
+    """The recipe with what the run in `init_from` was told of its texts: columns, lengths and the like.
+
+    Raises:
+        UserError: one of the words says otherwise where that makes no sense.
+    """
+    recipe = config.recipe
+    before = facts_of(config.init_from).get("recipe", {})
+    if before.get("target", before.get("_target_")) != recipe.target:
+        return recipe
+    known = {name: value for name, value in before["data"].items() if name not in OF_TRAINING}
+    for word in words:
+        name = word.partition("=")[0].removeprefix("recipe.data.")
+        if not word.startswith("recipe.data.") or name not in known:
+            continue
+        ours, theirs = recipe.data.get(name), known.pop(name)
+        if (name == "kind" and ours != theirs) or (ours is None) != (theirs is None):
+            raise UserError(f"{word}, and {config.init_from} was trained with {name}={theirs}; leave it out")
+    return dataclasses.replace(recipe, data={**recipe.data, **known})
 
 
 def inputs(place: Path) -> Iterable[Record]:

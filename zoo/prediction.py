@@ -81,8 +81,10 @@ def _kept(output: Path) -> tuple[int, int]:
 
 
 def text_of(record: Record, column: str) -> str:
-    """The text of a record. Raises UserError where it has none; the sentence lists what it has."""
+    """The text of a record. Raises UserError where it has none, or an empty one; the sentence lists what it has."""
     value = record.get(column)
     if not isinstance(value, str):
         raise UserError(f"no text in {column!r}; the record has {', '.join(record) or 'nothing'}")
+    if not value.strip():
+        raise UserError(f"{column!r} is empty")
     return value

@@ -14,6 +14,8 @@ from typing import IO, Any
 
 from zoo.errors import UserError
 
+ENCODING = "utf-8-sig"
+"""UTF-8, with or without the mark that spreadsheets put before it."""
 TITLE = re.compile(r" ?= [^=].* = ?")
 ENDINGS = (".txt", ".raw", ".tokens", ".json", ".jsonl", ".csv", ".tsv", ".parquet")
 
@@ -61,10 +63,11 @@ def records(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         missing = [name for name in columns if row.get(name) is None]
         if missing:
             there = ", ".join(str(name) for name in row if row[name] is not None)
-            raise UserError(f"{path}, record {number}, has no column {missing[0]}; it has {there or 'none'}")
+            what = "value for" if missing[0] in row else "column"
+            raise UserError(f"{path}, record {number}, has no {what} {missing[0]}; it has {there or 'none'}")
         yield row
     if not number:
-        raise UserError(f"{path} is empty")
+        raise UserError(f"{path} is empty" if not path.stat().st_size else f"{path} has no records")
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -82,13 +85,13 @@ def lines(path: Path) -> Iterator[str]:
     except (zlib.error, EOFError, gzip.BadGzipFile):
         raise UserError(f"{path} is damaged after line {number}: it cannot be decompressed; get it again") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}, after line {number}, is not UTF-8 ({error.reason}); convert it") from None
+        raise UserError(f"{path} is not UTF-8 text ({error.reason}); convert it") from None
 
 
 def _opened(path: Path) -> IO[str]:
     if path.suffix == ".gz":
-        return io.TextIOWrapper(gzip.open(path), encoding="utf-8", newline="\n")
-    return path.open(encoding="utf-8", newline="\n")
+        return io.TextIOWrapper(gzip.open(path), encoding=ENCODING, newline="\n")
+    return path.open(encoding=ENCODING, newline="\n")
 
 
 def _wikitext(path: Path) -> Iterator[str]:
@@ -137,6 +140,11 @@ def _separated(path: Path) -> Iterator[dict[str, Any]]:
             raise UserError(
                 f"{path}, line {reader.line_num}, has more fields than the {len(row) - 1} columns of the header; "
                 "put texts with a separator into quotes"
+            )
+        if None in row.values():
+            raise UserError(
+                f"{path}, line {reader.line_num}, has fewer fields than the {len(row)} columns of the header; "
+                "a quote may not be closed"
             )
         yield row
 

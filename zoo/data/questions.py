@@ -103,7 +103,8 @@ def answers_of(config: QuestionsConfig, row: Row, source: str = "the table") -> 
         raise UserError(f"{about} has no answer; recipe.data.unanswerable=true allows that")
     for text, begin in found:
         if begin < 0 or str(row[config.context])[begin : begin + len(text)] != text:
-            raise UserError(f"{about} has the answer {text[:60]!r}, which is not in its {config.context} at {begin}")
+            where = f" at {begin}" if begin >= 0 else ""
+            raise UserError(f"{about} has the answer {text[:60]!r}, which is not in its {config.context}{where}")
     return [(str(text), int(begin)) for text, begin in found]
 
 

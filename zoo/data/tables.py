@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -45,8 +46,9 @@ class TableFiles:
     readers: int = 2
 
     def __post_init__(self) -> None:
-        if self.global_batch < 1 or self.length < 4:
-            raise ValueError(f"global_batch={self.global_batch}, length={self.length}; at least 1 and 4")
+        for name, least in (("global_batch", 1), ("length", 4)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}; it must be at least {least}")
         if self.labels is not None:
             object.__setattr__(self, "labels", tuple(self.labels))
 
@@ -104,6 +106,8 @@ def open_table(config: TableConfig, data_dir: Path, rehearsal: bool) -> Table:
     labels = config.labels or _labels(config, train)
     for row in (*train, *test):
         check_label(config, labels, row, place)
+    if config.kind == "classes" and len(labels) < 2:
+        raise UserError(f"{place}: every {config.label} is {labels[0]!r}; there is nothing to tell apart")
     return Table(train, test, labels, announced(train, test, place))
 
 
@@ -157,12 +161,16 @@ def check_label(config: TableConfig, labels: Sequence[str], row: Row, place: Pat
     """Raises UserError for a label that is not known, or a value that is no number."""
     if config.kind == "regression":
         try:
-            float(row[config.label])
+            finite = math.isfinite(float(row[config.label]))
         except (TypeError, ValueError):
+            finite = False
+        if not finite:
             raise UserError(
-                f"{place}: {config.label}={row[config.label]!r} is no number, as kind=regression wants"
-            ) from None
+                f"{place}: {config.label}={row[config.label]!r} is no finite number, as kind=regression wants"
+            )
         return
+    if config.kind == "classes" and not labels_of(config, row)[0].strip():
+        raise UserError(f"{place}: {config.label} is empty beside {config.text}={str(row[config.text])[:60]!r}")
     for one in labels_of(config, row):
         if one not in labels:
             raise UserError(f"{place}: {config.label}={one!r} is not a label; known are {', '.join(labels)}")

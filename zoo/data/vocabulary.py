@@ -17,7 +17,6 @@ from zoo.errors import UserError
 INSTALL = "pip install 'flowaware-zoo[text]'"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 EXTRA_IDS = 100
-LEAST_SHARE = 0.5
 SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
@@ -34,6 +33,9 @@ class WordPiece:
         """Args: the tokens by number; whether text is made lower-case and loses accents; a name for messages."""
         numbers = {word: number for number, word in enumerate(words)}
         missing = [word for word in SPECIAL if word not in numbers]
+        if len(numbers) < len(words):
+            twice = next(word for number, word in enumerate(words) if numbers[word] != number)
+            raise UserError(f"{source} has the token {twice!r} twice; its lines are the numbers of the tokens")
         if missing:
             raise UserError(f"{source} has no {missing[0]}; it should be a vocabulary of BERT, a token a line")
         self.size, self.words, self.lowercase = len(words), tuple(words), lowercase
@@ -136,19 +138,19 @@ class SentencePiece:
         return " ".join(words)
 
 
-def check_belongs(size: int, place: Path | None, rows: int, trained: bool) -> None:
+def check_belongs(size: int, place: Path | None, rows: int, share: float) -> None:
     """Whether a vocabulary can be that of a model whose embedding has so many rows.
 
     Args:
         size: tokens of the vocabulary.
         place: where it was read; None where it was learned for this model.
-        rows: of the embedding; often more than tokens, to be a round number or where few texts had fewer tokens to give.
-        trained: whether the rows were trained, with a vocabulary of their own.
+        rows: of the embedding.
+        share: of the rows that were trained with tokens of their own, at least.
 
     Raises:
         UserError: it has more tokens than the embedding rows, or so few that the rows are another vocabulary's.
     """
-    if size > rows or (trained and place and size < LEAST_SHARE * rows):
+    if size > rows or (place and size < share * rows):
         raise UserError(
             f"the vocabulary {place} has {size} tokens and the model {rows}; take the vocabulary that belongs to the weights"
         )

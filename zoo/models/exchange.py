@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 
 from zoo.errors import UserError
@@ -75,7 +76,7 @@ def imported(
         heads: parts of our paths that start anew where the shape is another, as a head for other labels has.
 
     Raises:
-        UserError: a name is unknown, only some layers of a parameter are there, or a shape is another.
+        UserError: a name is unknown, only some layers of a parameter are there, a shape is another, or a value is not finite.
     """
     left = dict(arrays)
     params: dict[str, Any] = {}
@@ -94,6 +95,12 @@ def imported(
             lost = next(key for key in keys if key not in left)
             raise UserError(f"{source} has {there[0]} but not {lost}; the model has {len(keys)} layers")
         parts = [_ours(left.pop(key), name) for key in keys]
+        for key, part in zip(keys, parts, strict=True):
+            if part.shape != parts[0].shape:
+                raise UserError(
+                    f"{source}: {key} is of shape {list(part.shape)}, and {keys[0]} of {list(parts[0].shape)}"
+                )
+            _check_values(part, leaf, key, source)
         value = np.stack(parts) if "{i}" in name.theirs else parts[0]
         if value.shape != leaf.shape and not set(heads).isdisjoint(ours.split("/")):
             renewed[ours] = f"{list(value.shape)} there, {list(leaf.shape)} here"
@@ -114,6 +121,16 @@ def imported(
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise UserError(f"{source} has {unknown[0]}{hint}{more}, which this model does not know")
     return Imported(params, used, reasons, tuple(missing), renewed)
+
+
+def _check_values(value: np.ndarray, leaf: Any, key: str, source: str) -> None:
+    """Raises UserError for weights that are whole numbers, or not all finite."""
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        return
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise UserError(f"{source}: {key} is of dtype {value.dtype}; weights are floating-point numbers")
+    if not np.isfinite(value).all():
+        raise UserError(f"{source}: {key} has values that are not finite; get the weights again")
 
 
 def exported(params: Mapping[str, Any], names: Sequence[Name]) -> dict[str, np.ndarray]:

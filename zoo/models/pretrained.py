@@ -30,6 +30,20 @@ def remembered(config: Any) -> dict[str, Any]:
     return {**dataclasses.asdict(config), "products": "batched"}
 
 
+def read_description(file: Path, config_from: Callable[[Mapping[str, Any]], Model]) -> Model:
+    """The configuration that a config.json describes.
+
+    Raises:
+        UserError: it describes no such model.
+    """
+    try:
+        return config_from(json.loads(file.read_text()))
+    except KeyError as error:
+        raise UserError(f"{file} does not describe such a model: it has no {error.args[0]}") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{file} does not describe such a model: {error}") from None
+
+
 def sized_as(
     place: Path | None, config: Model, sizes: tuple[str, ...], config_from: Callable[[Mapping[str, Any]], Model]
 ) -> Model:
@@ -48,10 +62,7 @@ def sized_as(
         return config
     described = (place if place.is_dir() else place.parent) / "config.json"
     if described.is_file():
-        try:
-            found = config_from(json.loads(described.read_text()))
-        except (ValueError, KeyError) as error:
-            raise UserError(f"{described} does not describe such a model: {error}") from None
+        found = read_description(described, config_from)
         known = {name: getattr(found, name) for name in sizes}
     else:
         model = facts_of(place).get("model", {})

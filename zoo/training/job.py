@@ -17,6 +17,7 @@ from zoo.errors import UserError
 from zoo.models import weight_files
 from zoo.training import state
 from zoo.training.checkpoints import locate
+from zoo.training.judge import check_metric
 from zoo.training.origin import Origin, origin
 from zoo.training.run_folder import RunFolder, check_place
 from zoo.typed import nearest
@@ -77,6 +78,7 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
         recipe.recall(start.meta)
     task = recipe.task()
     check_batch(rows_of(task), processes, "recipe.data.global_batch")
+    check_metric(recipe, *task.args)
     if config.init_from is not None and config.init_from.is_file() and hasattr(recipe, "beginning"):
         recipe.beginning(config.init_from)
     elif config.init_from is not None:

@@ -6,7 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import numpy as np
+
 from zoo.errors import UserError
+from zoo.training.evaluation import means
 
 LOWER_IS_BETTER = ("loss", "perplexity")
 
@@ -74,6 +78,24 @@ class Judge:
         found |= {"ended_early": True} if self.is_enough else {}
         self.last = None
         return found
+
+
+def check_metric(recipe: Any, state: Any, batch: Mapping[str, Any]) -> None:
+    """Raises UserError where the figure by which a checkpoint is the best is none that the recipe's evaluation gives.
+
+    Args:
+        state, batch: abstract.
+    """
+    metric = getattr(getattr(recipe, "training", None), "best", None)
+    if metric is None:
+        return
+    rows = jax.tree.leaves(batch)[0].shape[:1]
+    counted = {"weight": jax.ShapeDtypeStruct(rows, np.float32), "number": jax.ShapeDtypeStruct(rows, np.int32)}
+    sums = jax.eval_shape(recipe.evaluate, state, {**batch, **counted})
+    figures = getattr(recipe, "figures", means)({name: np.ones(leaf.shape) for name, leaf in sums.items()})
+    names = [*figures, *getattr(recipe, "scored", ())]
+    if metric not in names:
+        raise UserError(f"recipe.training.best={metric} is no figure of this recipe; it has {', '.join(names)}")
 
 
 def score(meta: Mapping[str, Any]) -> float | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from zoo import predict
 from zoo.config import compose
-from zoo.predict import sectioned
+from zoo.errors import UserError
+from zoo.predict import as_trained, sectioned
 
 
 @pytest.mark.parametrize(
@@ -21,3 +25,33 @@ from zoo.predict import sectioned
 def test_values_reach_the_recipe_as_they_were_typed(word: str, value: str | None) -> None:
     config = compose(sectioned(["recipe=alphafold2", "cluster=local", word]))
     assert config.recipe.predict[word.partition("=")[0]] == value
+
+
+def trained(monkeypatch: pytest.MonkeyPatch, **data: object) -> None:
+    before = compose(["recipe=bert_classify", "cluster=local"]).recipe
+    meta = {"recipe": {"target": before.target, "data": {**before.data, "train": "mine.csv", **data}}}
+    monkeypatch.setattr(predict, "facts_of", lambda place: meta)
+
+
+def test_texts_are_read_as_the_run_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(monkeypatch, pair="second", kind="several", length=32)
+    words = ["recipe=bert_classify", "cluster=local", f"init_from={Path('runs/mine')}"]
+    found = as_trained(compose(words), words).data
+    assert (found["pair"], found["kind"], found["length"], found["train"]) == ("second", "several", 32, "train.csv")
+    words += ["recipe.data.pair=other", "recipe.data.length=16"]
+    found = as_trained(compose(words), words).data
+    assert (found["pair"], found["length"]) == ("other", 16)
+
+
+@pytest.mark.parametrize("word", ["recipe.data.kind=classes", "recipe.data.pair=null"])
+def test_what_the_run_was_not_trained_for_is_refused(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    trained(monkeypatch, pair="second", kind="several")
+    words = ["recipe=bert_classify", "cluster=local", "init_from=runs/mine", word]
+    with pytest.raises(UserError, match=f"{word}, and runs/mine was trained with .*; leave it out"):
+        as_trained(compose(words), words)
+
+
+def test_another_recipe_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(monkeypatch, length=32)
+    words = ["recipe=bert_tiny", "cluster=local", "init_from=runs/mine"]
+    assert as_trained(compose(words), words).data["length"] == compose(words).recipe.data["length"]

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
+from zoo.data.corpus import records
 from zoo.data.tables import RowBatches, TableConfig, encoded, open_table, targets
 from zoo.data.vocabulary import SPECIAL, WordPiece
 from zoo.errors import UserError
@@ -70,7 +71,12 @@ def test_batches_are_resumed_exactly_and_the_test_split_ends() -> None:
     [
         ([{"txt": "a", "label": "b"}], {}, "record 1, has no column text; it has txt, label"),
         ([{"text": "a", "label": "b"}] * 2, {"labels": ("c",)}, "label='b' is not a label; known are c"),
-        ([{"text": "a", "label": "b"}] * 2, {"kind": "regression"}, "label='b' is no number"),
+        ([{"text": "a", "label": "b"}] * 2, {"kind": "regression"}, "label='b' is no finite number"),
+        ([{"text": "a", "label": "nan"}] * 2, {"kind": "regression"}, "label='nan' is no finite number"),
+        ([{"text": "a", "label": "inf"}] * 2, {"kind": "regression"}, "label='inf' is no finite number"),
+        ([{"text": "a", "label": "b"}, {"text": "c", "label": " "}] * 9, {}, "label is empty beside text='c'"),
+        ([{"text": "a", "label": "b"}] * 2, {}, "every label is 'b'; there is nothing to tell apart"),
+        ([{"text": None, "label": "b"}] * 2, {}, "record 1, has no value for text; it has label"),
         ([{"text": "a", "label": "b"}], {}, "has 1 row; give more"),
         ([], {}, "is empty"),
     ],
@@ -78,6 +84,25 @@ def test_batches_are_resumed_exactly_and_the_test_split_ends() -> None:
 def test_what_does_not_fit_is_named(tmp_path: Path, rows: list, options: dict, text: str) -> None:
     with pytest.raises(UserError, match=text):
         open_table(table(tmp_path, rows, **options), tmp_path, rehearsal=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("text,label\n", "has no records"),
+        ('text,label\n"a,b\nc,d\n', "fewer fields than the 2 columns of the header; a quote may not be closed"),
+        ("text,label\na\n", "line 2, has fewer fields"),
+    ],
+)
+def test_broken_rows_are_named(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(UserError, match=said):
+        list(records(tmp_path / "t.csv", ("text",)))
+
+
+def test_the_mark_that_spreadsheets_write_is_no_part_of_a_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text,label\na,b\n", encoding="utf-8-sig")
+    assert list(records(tmp_path / "t.csv", ("text",))) == [{"text": "a", "label": "b"}]
 
 
 def test_a_rehearsal_has_a_table_of_its_own(tmp_path: Path) -> None:

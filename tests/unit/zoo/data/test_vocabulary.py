@@ -69,13 +69,19 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "trained", "fits"),
-    [(100, True, True), (60, True, True), (49, True, False), (49, False, True), (101, False, False)],
+    ("size", "share", "fits"),
+    [(100, 0.9, True), (89, 0.9, False), (60, 0.5, True), (49, 0.5, False), (49, 0.0, True), (101, 0.0, False)],
 )
-def test_a_vocabulary_that_cannot_be_that_of_the_weights_is_refused(size: int, trained: bool, fits: bool) -> None:
+def test_a_vocabulary_that_cannot_be_that_of_the_weights_is_refused(size: int, share: float, fits: bool) -> None:
     if fits:
-        return check_belongs(size, Path("vocab.txt"), 100, trained)
+        return check_belongs(size, Path("vocab.txt"), 100, share)
     with pytest.raises(
         UserError, match=f"vocab.txt has {size} tokens and the model 100; take the vocabulary that belongs"
     ):
-        check_belongs(size, Path("vocab.txt"), 100, trained)
+        check_belongs(size, Path("vocab.txt"), 100, share)
+
+
+def test_a_token_that_stands_twice_is_named(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n")
+    with pytest.raises(UserError, match="has the token 'a' twice"):
+        read_wordpiece(tmp_path)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from zoo.errors import UserError
-from zoo.training.judge import Judge, score
+from zoo.training.judge import Judge, check_metric, score
 
 
 def test_the_best_is_found_and_waiting_ends() -> None:
@@ -34,3 +36,21 @@ def test_figures_that_are_not_there_are_named() -> None:
     with pytest.raises(UserError, match="recipe.training.best=f2 is no figure of this recipe; it has loss, f1"):
         Judge("f2").improved(1, {"loss": 1.0, "f1": 0.5})
     assert not Judge().improved(1, {"loss": 1.0}) and Judge().meta() == {}
+
+
+def test_a_figure_is_checked_before_anything_runs() -> None:
+    def recipe(best: str | None) -> SimpleNamespace:
+        return SimpleNamespace(
+            training=SimpleNamespace(best=best),
+            evaluate=lambda state, batch: {
+                "loss": jnp.sum(batch["weight"] * batch["x"]),
+                "count": jnp.sum(batch["weight"]),
+            },
+            scored=("bleu",),
+        )
+
+    batch = {"x": jax.ShapeDtypeStruct((4,), jnp.float32)}
+    for fine in (None, "loss", "bleu"):
+        check_metric(recipe(fine), {}, batch)
+    with pytest.raises(UserError, match="best=f1 is no figure of this recipe; it has loss, examples, bleu"):
+        check_metric(recipe("f1"), {}, batch)
