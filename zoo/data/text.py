@@ -150,7 +150,10 @@ def open_text(config: TextConfig, data_dir: Path, rehearsal: bool) -> Text:
             f"{_wanted(config.name)}",
             rehearsed=True,
         )
-    raise UserError(f"no {config.name} in data_dir={data_dir}; {_wanted(config.name)}")
+    raise UserError(
+        f"no {config.name} in data_dir={data_dir}; {_wanted(config.name)}; or take Python's documentation for a "
+        "first trial: recipe.data.name=pydoc recipe.data.vocabulary=train"
+    )
 
 
 def _one_form(names: list[str], pattern: str) -> list[str]:

@@ -28,6 +28,7 @@ from typing import Any
 import jax
 
 from zoo.errors import MENDABLE, UserError
+from zoo.models.weight_files import SUFFIXES
 from zoo.training import agreement, arrays, leaves, manifest, step_folders
 from zoo.training.leaves import Leaf
 
@@ -247,7 +248,14 @@ def locate(path: Path, option: str = "") -> tuple[Checkpoints, int]:
             return checkpoints, step
     found = "does not exist" if not path.exists() else "is a file" if path.is_file() else "holds no complete checkpoint"
     named = f"{option}={path}" if option else str(path)
-    raise UserError(f"{named} {found}; name a run folder, its checkpoints folder, or the folder of one step in there")
+    weights = (
+        f", or weights of others: a file or folder with {', '.join(SUFFIXES)}"
+        if option in ("init_from", "from")
+        else ""
+    )
+    raise UserError(
+        f"{named} {found}; name a run folder, its checkpoints folder, or the folder of one step in there{weights}"
+    )
 
 
 def _best(run: Path, option: str) -> tuple[Checkpoints, int]:
