@@ -29,19 +29,21 @@ td.number, th.number { text-align: right } code { font-size: .85em } svg { displ
 
 def page(plan: Plan) -> str:
     """The whole page. Every figure on it is a prediction of the cost model."""
-    title = f"{plan.task} on {plan.cluster}"
-    body = "\n".join(
-        [
-            f"<h1>{_text(title)}</h1>",
-            f"<p>{_text(_opening(plan))}</p>",
-            *_part("What lies where", _layouts(plan), "Each square is a device; equal colours hold equal parts."),
-            *_part("Memory of a device at its fullest moment", _memory(plan), ""),
-            *_part("One step", _timeline(plan), "In program order; point at a piece for its name and times."),
-            *_part("What a step is spent on", _costs(plan), "Repeated blocks are added up."),
-            *_part("What else was looked at", _others(plan), ""),
-            f'<p class="small">Plan {_text(plan.hash)}; predicted, not measured.</p>',
-        ]
-    )
+    parts = [
+        f"<p>{_text(_opening(plan))}</p>",
+        *part("What lies where", layouts(plan), "Each square is a device; equal colours hold equal parts."),
+        *part("Memory of a device at its fullest moment", memory(plan), ""),
+        *part("One step", _timeline(plan), "In program order; point at a piece for its name and times."),
+        *part("What a step is spent on", costs(plan), "Repeated blocks are added up."),
+        *part("What else was looked at", _others(plan), ""),
+        f'<p class="small">Plan {_text(plan.hash)}; predicted, not measured.</p>',
+    ]
+    return document(f"{plan.task} on {plan.cluster}", parts)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """The parts as a page."""
+    body = "\n".join([f"<h1>{_text(title)}</h1>", *parts])
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
@@ -53,7 +55,7 @@ def _text(value: object) -> str:
     return html.escape(str(value))
 
 
-def _part(heading: str, content: str, note: str) -> list[str]:
+def part(heading: str, content: str, note: str) -> list[str]:
     if not content:
         return []
     return [f"<h2>{_text(heading)}</h2>", *([f'<p class="small">{_text(note)}</p>'] if note else []), content]
@@ -73,7 +75,7 @@ def _opening(plan: Plan) -> str:
     return " ".join(parts)
 
 
-def _layouts(plan: Plan) -> str:
+def layouts(plan: Plan) -> str:
     rows = sorted(plan.picture.get("layouts", ()), key=lambda row: (-row["bytes"], row["name"]))
     lines = []
     for row in rows[:ROWS]:
@@ -83,10 +85,10 @@ def _layouts(plan: Plan) -> str:
         )
         count = f" ({row['count']} of them)" if row["count"] > 1 else ""
         cells = [f"<code>{_text(row['name'])}</code>{count}", _text(shape or "a number"), size(row["bytes"])]
-        lines.append(_row([*cells, _devices(plan.axes, row["cut"])]))
+        lines.append(table_row([*cells, _devices(plan.axes, row["cut"])]))
     if len(rows) > ROWS:
-        lines.append(_row([f"and {len(rows) - ROWS} smaller kinds of arguments", "", "", ""]))
-    return _table(["argument", "shape", "bytes of a device", "devices"], lines) if lines else ""
+        lines.append(table_row([f"and {len(rows) - ROWS} smaller kinds of arguments", "", "", ""]))
+    return table(["argument", "shape", "bytes of a device", "devices"], lines) if lines else ""
 
 
 def _devices(axes: Mapping[str, int], cut: Sequence[str]) -> str:
@@ -110,7 +112,7 @@ def _devices(axes: Mapping[str, int], cut: Sequence[str]) -> str:
     return f'<svg width="{16 * 11}" height="{(shown + 15) // 16 * 11}">{"".join(squares)}</svg>'
 
 
-def _memory(plan: Plan) -> str:
+def memory(plan: Plan) -> str:
     kinds: Mapping[str, int] = plan.picture.get("memory", {})
     if not kinds:
         return ""
@@ -120,7 +122,7 @@ def _memory(plan: Plan) -> str:
     for index, (kind, held) in enumerate(sorted(kinds.items(), key=lambda item: -item[1])):
         colour = COLOURS[index % len(COLOURS)]
         label = f"{kind}: {size(held)}"
-        bars.append(_rect(left, 0, held * scale, 36, colour, label))
+        bars.append(rect(left, 0, held * scale, 36, colour, label))
         keys.append(f'<span class="key" style="background:{colour}"></span>{_text(label)}')
         left += held * scale
     line = f'<line x1="{usable * scale:.1f}" x2="{usable * scale:.1f}" y1="0" y2="44" stroke="#c00" stroke-width="2"/>'
@@ -138,7 +140,7 @@ def _timeline(plan: Plan) -> str:
     colour = {name: COMPUTE if name == "compute" else COLOURS[i % len(COLOURS)] for i, name in enumerate(lanes)}
     boxes, now = [], 0.0
     for name, start, spent, lane in pieces(plan):
-        box = _rect(
+        box = rect(
             start / whole * WIDTH, 24 * lanes.index(lane), spent / whole * WIDTH, 20, colour[lane],
             f"{name}: {lane} {seconds(spent)}",
         )  # fmt: skip
@@ -161,7 +163,7 @@ def pieces(plan: Plan) -> Iterable[tuple[str, float, float, str]]:
                 now += spent
 
 
-def _costs(plan: Plan) -> str:
+def costs(plan: Plan) -> str:
     kinds: dict[str, list[float]] = {}
     for segment in plan.picture.get("segments", ()):
         key = segment["kind"].partition(": ")[2] or segment["name"]
@@ -172,10 +174,10 @@ def _costs(plan: Plan) -> str:
     whole = plan.predicted.step_s or 1.0
     rows = sorted(kinds.items(), key=lambda item: -item[1][0] - item[1][1])[:ROWS]
     lines = [
-        _row([_text(name), int(operators), seconds(work), seconds(links), f"{100 * (work + links) / whole:.1f} %"])
+        table_row([_text(name), int(operators), seconds(work), seconds(links), f"{100 * (work + links) / whole:.1f} %"])
         for name, (work, links, operators) in rows
     ]
-    return _table(["part of the step", "operators", "compute", "communication", "share"], lines) if lines else ""
+    return table(["part of the step", "operators", "compute", "communication", "share"], lines) if lines else ""
 
 
 def _others(plan: Plan) -> str:
@@ -185,24 +187,24 @@ def _others(plan: Plan) -> str:
         verdict = f"{loses:+.1f} %" if other.feasible else "does not fit"
         mesh = " x ".join(f"{name} {length}" for name, length in other.mesh.items())
         cells = [_text(other.strategy), _text(mesh), seconds(other.step_s), size(other.peak_bytes_per_device), verdict]
-        lines.append(_row(cells))
-    return _table(["strategy", "mesh", "step", "memory of a device", "against the plan"], lines) if lines else ""
+        lines.append(table_row(cells))
+    return table(["strategy", "mesh", "step", "memory of a device", "against the plan"], lines) if lines else ""
 
 
 def _seconds(segment: Mapping[str, Any]) -> float:
     return float(segment["compute_s"] + sum(segment["links"].values()))
 
 
-def _rect(x: float, y: float, width: float, height: float, colour: str, title: str) -> str:
+def rect(x: float, y: float, width: float, height: float, colour: str, title: str) -> str:
     return (
         f'<rect x="{x:.2f}" y="{y:.0f}" width="{max(width, 0.2):.2f}" height="{height:.0f}" fill="{colour}">'
         f"<title>{_text(title)}</title></rect>"
     )
 
 
-def _table(heads: Sequence[str], lines: Sequence[str]) -> str:
+def table(heads: Sequence[str], lines: Sequence[str]) -> str:
     return f"<table><tr>{''.join(f'<th>{_text(head)}</th>' for head in heads)}</tr>{''.join(lines)}</table>"
 
 
-def _row(cells: Sequence[object]) -> str:
+def table_row(cells: Sequence[object]) -> str:
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

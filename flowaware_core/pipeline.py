@@ -1,15 +1,16 @@
 """A training step in stages: groups of devices that each hold a part of the model and pass micro-batches along.
 
-`pipeline` cuts the loss where the step is fastest, plans each stage on its own devices, and predicts the whole. Each stage keeps
-what comes into it for every micro-batch under way and computes the rest again on the way back, so memory grows with what passes a
-cut, not with what is inside a stage.
+`pipeline` cuts the loss where the step is fastest, plans each stage on its own devices, and predicts the whole. A stage keeps what
+the way back needs of every micro-batch under way; where that does not fit, it keeps what comes into it and computes the rest anew.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,12 +20,14 @@ import numpy as np
 from flowaware_core import versions
 from flowaware_core.cluster.mesh import natural
 from flowaware_core.cluster.model import GIB, Cluster
-from flowaware_core.cost import compute
+from flowaware_core.cost import communication, compute
 from flowaware_core.cost.estimate import Estimate, estimate
+from flowaware_core.garbage import collection_paused
 from flowaware_core.graph.capture import capture
 from flowaware_core.graph.layout import local_shape
-from flowaware_core.graph.owners import ALL, Split, split
+from flowaware_core.graph.owners import ALL, Inseparable, Split, split
 from flowaware_core.graph.placement import Placement, place
+from flowaware_core.graph.residuals import residuals
 from flowaware_core.graph.sections import Section, Trunk
 from flowaware_core.graph.stage import Leafs, Stage, results_of, wide
 from flowaware_core.program import Program
@@ -36,10 +39,15 @@ from flowaware_core.training import Mean, Outcome, Training
 
 # Plans of all stages, each with weights corrected by the one before.
 ROUNDS = 3
-# A stage computes its forward pass again before it goes back, which costs twice the forward pass.
-PASSES = 4.0
-# Micro-batches per stage that are looked at: with fewer most of the time is spent filling and draining.
-PER_STAGE = (1, 2, 4, 8)
+# Numbers of stages and micro-batches that are planned.
+TRIES = 3
+# Stages whose loads differ by no more are not cut anew.
+EVEN = 0.05
+# How much faster plans of stages are found to be than devices that share the examples of a micro-batch.
+OPTIMISM = 0.9
+MANY = 2**30
+# The way back costs twice the forward pass.
+PASSES = 3.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,6 +57,7 @@ class PlannedStage:
     Attributes:
         stage: what it runs.
         program, candidate, placement: its plan on its own devices.
+        kept: tensors that a forward pass keeps for the way back; without any, that computes them again.
         forward_s, backward_s, update_s: seconds of one micro-batch's passes and of the update.
         entry_s: seconds in which a micro-batch gets here and its derivatives get back.
         memory_bytes: on one device, micro-batches under way included.
@@ -58,6 +67,7 @@ class PlannedStage:
     program: Program
     candidate: Candidate
     placement: Placement
+    kept: tuple[int, ...]
     forward_s: float
     backward_s: float
     update_s: float
@@ -81,6 +91,7 @@ class Pipeline:
         cuts: the equations of the loss before which it is cut.
         stages: in order.
         split: the update among them.
+        name: what it is called.
     """
 
     training: Training
@@ -91,13 +102,12 @@ class Pipeline:
     cuts: tuple[int, ...]
     stages: tuple[PlannedStage, ...]
     split: Split
+    name: str
 
     @property
     def step_s(self) -> float:
         """Predicted seconds of a step."""
-        return pipelined([stage.load_s for stage in self.stages], self.micro_batches) + max(
-            stage.update_s for stage in self.stages
-        )
+        return _step_s(self.stages, self.micro_batches)
 
     @property
     def imbalance(self) -> float:
@@ -107,7 +117,7 @@ class Pipeline:
 
     @property
     def fits(self) -> bool:
-        return all(stage.memory_bytes <= self.cluster.device.usable_bytes for stage in self.stages)
+        return _fit(self.stages, self.cluster)
 
     def describe(self) -> str:
         """A table for a person, one line a stage."""
@@ -131,6 +141,8 @@ def pipeline(
     cluster: Cluster,
     stages: int | None = None,
     micro_batches: int | None = None,
+    below: float = math.inf,
+    name: str = "task",
 ) -> Pipeline:
     """Finds the fastest split of a training step into stages.
 
@@ -140,13 +152,29 @@ def pipeline(
         cluster: the devices; stages are groups of the members of its outermost level.
         stages: how many; None chooses.
         micro_batches: how many parts of the batch; None chooses among those that the loss allows.
+        name: what the pipeline is called.
+        below: seconds; what is thought to take as long is not planned.
 
     Raises:
-        ValueError: the members of the outermost level do not divide into so many stages, the loss does not split into so many
-            parts or has no place for so many cuts, or the update mixes parameters of several stages.
+        ValueError: the members of the outermost level do not divide into so many stages, or the loss does not split into so many
+            parts.
+        Inseparable: a ValueError: the loss has no place for so many cuts, or the update mixes parameters of several stages.
     """
-    state, batch = abstract(state), abstract(batch)
-    task = training.task(state, batch)
+    with collection_paused():
+        return _pipeline(training, abstract(state), abstract(batch), cluster, stages, micro_batches, below, name)
+
+
+def _pipeline(
+    training: Training,
+    state: Any,
+    batch: Any,
+    cluster: Cluster,
+    stages: int | None,
+    micro_batches: int | None,
+    below: float,
+    name: str,
+) -> Pipeline:
+    task = training.task(state, batch, name)
     outer = cluster.levels[0]
     groups = [count for count in range(2, outer.size + 1) if outer.size % count == 0]
     if stages is not None and stages not in groups:
@@ -156,17 +184,30 @@ def pipeline(
     allowed = task.micro_batches
     if micro_batches is not None and micro_batches not in allowed:
         raise ValueError(f"micro_batches={micro_batches}; this batch and loss allow {list(allowed)}")
-    best: Pipeline | None = None
-    for count in [stages] if stages is not None else groups:
-        parts = [n for n in allowed if n in [count * times for times in PER_STAGE]] or [allowed[-1]]
-        for part in [micro_batches] if micro_batches is not None else parts:
-            found = _staged(training, state, batch, cluster, count, part)
-            if found is not None and (best is None or _key(found) < _key(best)):
-                best = found
-    if best is None:
-        raise ValueError(
+    parts = allowed if micro_batches is None else [micro_batches]
+    whole = _wholes(training, state, batch)
+    chosen = groups if stages is None else [stages]
+    drafts = [draft for count in chosen for draft in _drafts(whole, cluster, count, parts)]
+    if not drafts:
+        raise Inseparable(
             f"the loss of {task.name} has too few places to cut it into stages; repeated layers in a loop have none"
         )
+    best: Pipeline | None = None
+    slower = 0.0  # per turn of all stages, than drafted
+    for _ in range(TRIES):
+        draft = min(drafts, key=lambda draft: draft.step_s + slower * draft.turns)
+        expected = draft.step_s + slower * draft.turns
+        if OPTIMISM * expected >= below or (best is not None and best.fits and expected >= best.step_s):
+            break
+        drafts.remove(draft)
+        planned = _planned_stages(whole(draft.micro_batches), cluster, draft)
+        found = Pipeline(training, state, batch, cluster, draft.micro_batches, *planned, name)
+        best = found if best is None or _key(found) < _key(best) else best
+        slower = max(slower, (found.step_s - draft.step_s) / draft.turns)
+        if not drafts:
+            break
+    if best is None:
+        raise Inseparable(f"no pipeline of {task.name} on {cluster.name} takes less than {below:.3g} s a step")
     return best
 
 
@@ -174,60 +215,144 @@ def _key(found: Pipeline) -> tuple[bool, float]:
     return not found.fits, found.step_s
 
 
-def _staged(training: Training, state: Any, batch: Any, cluster: Cluster, count: int, parts: int) -> Pipeline | None:
-    """The best cuts into so many stages, corrected by what the plans of the stages say; None where there are none."""
-    whole = _Whole(training, state, batch, parts)
+@dataclasses.dataclass(frozen=True)
+class _Draft:
+    """Numbers of stages and micro-batches, cuts, and the seconds of a step if the devices of a stage share its examples."""
+
+    stages: int
+    micro_batches: int
+    cuts: tuple[int, ...]
+    step_s: float
+
+    @property
+    def turns(self) -> int:
+        return self.micro_batches + self.stages - 1
+
+
+def _wholes(training: Training, state: Any, batch: Any) -> Callable[[int], _Whole]:
+    """By the number of micro-batches; each is traced once."""
+    extra = None if training.extra is None else state[training.extra]
+    counts = jax.eval_shape(lambda *args: _counts(training.loss(*args)), state["params"], extra, batch, state["rng"])
+    return functools.cache(lambda parts: _Whole(training, state, batch, parts, counts))
+
+
+def _drafts(whole: Callable[[int], _Whole], cluster: Cluster, count: int, parts: Sequence[int]) -> Iterator[_Draft]:
+    """The best cuts into so many stages, for each number of micro-batches."""
+    fewest, most = (_Chain.of(whole(part).trunk, cluster, count) for part in (parts[0], parts[-1]))
+    for part in parts:
+        if part >= count or part == parts[-1]:
+            chain = most if part == parts[-1] else fewest.between(most, parts[0] / part, parts[0] / parts[-1])
+            cuts = chain.partition(count, part)
+            if cuts is not None:
+                yield _Draft(count, part, cuts, pipelined(chain.loads(cuts), part))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Chain:
+    """The equations of a loss as a chain to be cut.
+
+    Attributes:
+        weights: [equations] seconds of both passes of a micro-batch.
+        positions: where a cut may be.
+        entry: [positions] seconds in which what passes each cut gets there and back.
+    """
+
+    weights: np.ndarray
+    positions: np.ndarray
+    entry: np.ndarray
+
+    @staticmethod
+    def of(trunk: Trunk, cluster: Cluster, count: int) -> _Chain:
+        inside, link = _inside(cluster, count), natural(cluster).axes[0]
+        positions = candidates(trunk.crossing)
+        per_byte = 1.0 / (inside.num_devices * link.bandwidth_bytes_per_s)
+        return _Chain(_weights(trunk, inside), positions, 2.0 * (trunk.crossing[positions] * per_byte + link.latency_s))
+
+    def between(self, other: _Chain, share: float, least: float) -> _Chain:
+        """For micro-batches `share` times as large, where those of `other` are `least` times as large: all grows evenly."""
+        part = (1.0 - share) / (1.0 - least)
+        mixed = lambda one, two: (1.0 - part) * one + part * two
+        return _Chain(mixed(self.weights, other.weights), self.positions, mixed(self.entry, other.entry))
+
+    def partition(self, count: int, parts: int) -> tuple[int, ...] | None:
+        return partition(self.weights, self.positions, self.entry, count, parts)
+
+    def entries(self, cuts: Sequence[int]) -> list[float]:
+        """Seconds in which a micro-batch gets to each stage, and back."""
+        return [0.0, *(float(self.entry[np.searchsorted(self.positions, cut)]) for cut in cuts)]
+
+    def loads(self, cuts: Sequence[int]) -> list[float]:
+        edges = [0, *cuts, len(self.weights)]
+        spans = itertools.pairwise(edges)
+        return [float(self.weights[i:j].sum()) + e for (i, j), e in zip(spans, self.entries(cuts), strict=True)]
+
+
+def _inside(cluster: Cluster, count: int) -> Cluster:
+    """The devices of one stage."""
     outer = cluster.levels[0]
-    inside = dataclasses.replace(
+    return dataclasses.replace(
         cluster, levels=(dataclasses.replace(outer, size=outer.size // count), *cluster.levels[1:])
     )
-    weights = _weights(whole.trunk, inside)
-    positions = candidates(whole.trunk.crossing)
-    link = natural(cluster).axes[0]
-    per_byte = 1.0 / (inside.num_devices * link.bandwidth_bytes_per_s)
-    transfer = 2.0 * (whole.trunk.crossing[positions] * per_byte + link.latency_s)
-    best: Pipeline | None = None
-    seen: set[tuple[int, ...]] = set()
-    for _ in range(ROUNDS):
-        cuts = partition(weights, positions, transfer, count, parts)
-        if cuts is None or cuts in seen:
-            break
-        seen.add(cuts)
-        entries = [0.0, *(float(transfer[np.searchsorted(positions, cut)]) for cut in cuts)]
+
+
+def _planned_stages(
+    whole: _Whole, cluster: Cluster, draft: _Draft
+) -> tuple[tuple[int, ...], tuple[PlannedStage, ...], Split]:
+    """The best cuts into so many stages, corrected by what the plans of the stages say; the stages, and the update among them."""
+    count, parts, cuts = draft.stages, draft.micro_batches, draft.cuts
+    chain, inside = _Chain.of(whole.trunk, cluster, count), _inside(cluster, count)
+    tried: dict[tuple[int, ...], tuple[tuple[PlannedStage, ...], Split]] = {}
+    while len(tried) < ROUNDS and cuts not in tried:
         division, stages = whole.stages(cuts)
         planned = tuple(
-            _planned(stage, f"stage {number}", inside, entries[number], count - number)
-            for number, stage in enumerate(stages)
+            _planned(stage, f"stage {number}", inside, entry, count - number)
+            for number, (stage, entry) in enumerate(zip(stages, chain.entries(cuts), strict=True))
         )
-        found = Pipeline(training, state, batch, cluster, parts, cuts, planned, division)
-        if best is None or _key(found) < _key(best):
-            best = found
-        edges = [0, *cuts, len(weights)]
-        for (begin, end), stage in zip(itertools.pairwise(edges), planned, strict=True):
-            weights[begin:end] *= (stage.forward_s + stage.backward_s) / max(float(weights[begin:end].sum()), 1e-30)
-    return best
+        tried[cuts] = planned, division
+        loads = [stage.load_s for stage in planned]
+        if min(loads) > (1 - EVEN) * max(loads):
+            break
+        for (begin, end), stage in zip(itertools.pairwise([0, *cuts, len(chain.weights)]), planned, strict=True):
+            total = max(float(chain.weights[begin:end].sum()), 1e-30)
+            chain.weights[begin:end] *= (stage.forward_s + stage.backward_s) / total
+        cuts = chain.partition(count, parts) or cuts
+
+    def key(cuts: tuple[int, ...]) -> tuple[bool, float]:
+        planned = tried[cuts][0]
+        return not _fit(planned, cluster), _step_s(planned, parts)
+
+    best = min(tried, key=key)
+    return best, *tried[best]
+
+
+def _fit(stages: Sequence[PlannedStage], cluster: Cluster) -> bool:
+    return all(stage.memory_bytes <= cluster.device.usable_bytes for stage in stages)
+
+
+def _step_s(stages: Sequence[PlannedStage], micro_batches: int) -> float:
+    """Seconds of a step."""
+    return pipelined([stage.load_s for stage in stages], micro_batches) + max(stage.update_s for stage in stages)
 
 
 class _Whole:
-    """Loss and update of one micro-batch, before they are cut."""
+    """Loss and update of one micro-batch, before they are cut; `counts` are the normalisers of the loss."""
 
-    def __init__(self, training: Training, state: Any, batch: Any, parts: int):
-        self.training, self.state = training, state
+    def __init__(self, training: Training, state: Any, batch: Any, parts: int, counts: Any):
+        self.training = training
         params = state["params"]
         extra = None if training.extra is None else state[training.extra]
         rows = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((leaf.shape[0] // parts, *leaf.shape[1:]), leaf.dtype), batch
         )
         key = state["rng"]
-        counts = jax.eval_shape(lambda *args: _counts(training.loss(*args)), params, extra, batch, key)
         args = (params, extra, rows, key, counts)
         self.trunk = Trunk(self._part, args, weights=(0, 1))
         ends = list(itertools.accumulate(len(jax.tree.leaves(argument)) for argument in args))
         self.leafs = Leafs(*ends)
         self.loss_shapes = jax.tree.leaves(args)
-        self.found = jax.eval_shape(self._part, *args)
-        self.num_sums = len(jax.tree.leaves(self.found[1]))
-        gradients, sums = jax.tree.map(wide, (params, self.found[1]))
+        found = self.trunk.shapes[1]
+        self.num_sums = len(jax.tree.leaves(found))
+        gradients, sums = jax.tree.map(wide, (params, found))
         self.update_args = (params, state["opt_state"], state["step"], gradients, sums)
         self.update_shapes = jax.tree.leaves(self.update_args)
         self.starts = dict(
@@ -286,7 +411,7 @@ class _Whole:
         extra_results = {self.leafs.extra + index: first + index for index in range(self.leafs.rows - self.leafs.extra)}
         for leaf, result in extra_results.items():
             if (leaf in section.leaves) != (result in section.results):
-                raise ValueError(
+                raise Inseparable(
                     "what the model carries beside its parameters is read in one stage and made in another"
                 )
         return Stage(
@@ -311,10 +436,12 @@ def _counts(found: Outcome) -> dict[str, Any]:
 
 
 def _weights(trunk: Trunk, inside: Cluster) -> np.ndarray:
-    """Seconds of both passes of each equation on one stage's devices, as if they shared it equally."""
+    """Seconds of both passes of each equation on one stage's devices that share the examples, reduction of gradients included."""
     known: dict[Any, float] = {}
     found = np.zeros(len(trunk.equations))
-    shards = np.array(float(inside.num_devices))
+    shards, mesh = np.array(float(inside.num_devices)), natural(inside)
+    # Many small gradients are reduced together: what counts is their bytes.
+    per_byte = communication.seconds("all-reduce", MANY, range(len(mesh.axes)), mesh) / MANY
     for index, equation in enumerate(trunk.equations):
         avals = [atom.aval for atom in (*equation.invars, *equation.outvars)]
         sign = (
@@ -331,7 +458,7 @@ def _weights(trunk: Trunk, inside: Cluster) -> np.ndarray:
                 for operator, times in graph.walk()
                 if not operator.subgraphs
             )
-        found[index] = PASSES * known[sign]
+        found[index] = PASSES * known[sign] + per_byte * trunk.fresh[index]
     return found
 
 
@@ -344,24 +471,28 @@ def _planned(stage: Stage, name: str, inside: Cluster, entry_s: float, under_way
     mesh, device = candidate.mesh, inside.device
     parts = results_of(program.graph)
 
-    def part(outputs: Sequence[int]) -> Estimate:
-        return estimate(program.graph.part(outputs), placed, mesh, device)
+    def part(outputs: Sequence[int], given: Sequence[int] = ()) -> Estimate:
+        return estimate(program.graph.part(outputs, given=given), placed, mesh, device)
 
-    last = not stage.section.passed
-    forward = 0.0 if last else part(parts.forward).step_s
-    waiting = sum(
-        int(np.prod(local_shape(shape.shape, placed.tensors[tensor], mesh.sizes)))
-        * program.graph.tensors[tensor].itemsize
-        for shape, tensor in zip(stage.section.given, program.graph.inputs[parts.given], strict=True)
-    )
+    def bytes_of(tensors: Sequence[int]) -> int:
+        shards = (local_shape(program.graph.tensors[t].shape, placed.tensors[t], mesh.sizes) for t in tensors)
+        return sum(math.prod(s) * program.graph.tensors[t].itemsize for t, s in zip(tensors, shards, strict=True))
+
+    last, back = not stage.section.passed, (*parts.held, *parts.back)
+    kept = () if last else residuals(program.graph, parts.forward, back)
+    comes = bytes_of(program.graph.inputs[parts.given])
+    memory = candidate.estimate.usage.total + (under_way - 1) * (comes + bytes_of(kept))
+    if memory > device.usable_bytes:
+        kept, memory = (), candidate.estimate.usage.total + (under_way - 1) * comes
     return PlannedStage(
         stage,
         program,
         candidate,
         placed,
-        forward,
-        part((*parts.held, *parts.back)).step_s,
+        kept,
+        0.0 if last else part(parts.forward).step_s,
+        part(back, kept).step_s,
         part(parts.update).step_s if parts.update else 0.0,
         entry_s,
-        candidate.estimate.usage.total + (under_way - 1) * waiting,
+        memory,
     )

@@ -1,66 +1,25 @@
 """Runs a pipeline: every stage its own programs on its own devices, one forward and one backward pass in turn.
 
-The order of all passes and transfers is one list, worked out before anything runs, so nothing can wait for what comes later.
-Arrays move between stages by `jax.device_put`; all devices belong to this process.
+The order of all passes and transfers is one list, worked out before anything runs and the same on every process, so nothing can
+wait for what comes later. Every process goes through the whole list: what has no part on its devices is an `Elsewhere` to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from flowaware_core import versions
+from flowaware_core.execute import transfer
 from flowaware_core.execute.stage import Runner
 from flowaware_core.graph.sections import Trunk
+from flowaware_core.order import order
 from flowaware_core.pipeline import Pipeline, PlannedStage
 from flowaware_core.training import interleaved
-
-Pass = tuple[int, Literal["forward", "backward"], int]
-
-
-def order(stages: int, micro_batches: int) -> tuple[Pass, ...]:
-    """All passes of a step, as (stage, direction, micro-batch), each after what it needs.
-
-    A stage starts as many forward passes as there are stages behind it, then turns: one backward, one forward, so no more
-    micro-batches wait in it than that. The last stage goes back at once: its backward pass computes the forward pass too.
-    """
-    plans = [_passes(stage, stages, micro_batches) for stage in range(stages)]
-    at, done, found = [0] * stages, set[Pass](), list[Pass]()
-    while len(found) < sum(map(len, plans)):
-        before = len(found)
-        # What can start at once, the stages behind first: they have waited longest.
-        for stage in reversed(range(stages)):
-            if at[stage] < len(plans[stage]):
-                direction, number = plans[stage][at[stage]]
-                needs = (
-                    {(stage - 1, "forward", number)}
-                    if stage and (direction == "forward" or stage == stages - 1)
-                    else set()
-                )
-                if direction == "backward" and stage < stages - 1:
-                    needs.add((stage + 1, "backward", number))
-                if needs <= done:
-                    found.append((stage, direction, number))
-                    at[stage] += 1
-        assert len(found) > before, "a pass waits for itself"
-        done.update(found[before:])
-    return tuple(found)
-
-
-def _passes(stage: int, stages: int, micro_batches: int) -> list[tuple[Literal["forward", "backward"], int]]:
-    if stage == stages - 1:
-        return [("backward", number) for number in range(micro_batches)]
-    ahead = min(stages - 1 - stage, micro_batches)
-    found: list[tuple[Literal["forward", "backward"], int]] = [("forward", number) for number in range(ahead)]
-    for number in range(micro_batches):
-        if ahead + number < micro_batches:
-            found.append(("forward", ahead + number))
-        found.append(("backward", number))
-    return found
 
 
 class PipelinedStep:
@@ -68,13 +27,14 @@ class PipelinedStep:
 
     Args:
         plan: the pipeline.
-        devices: as many as its cluster has, stage by stage; the first of `jax.devices()` if not given.
+        devices: as many as its cluster has, stage by stage; the first of `jax.devices()` if not given. Those of a stage may belong
+            to one process or to several.
 
     Attributes:
         in_shardings: of state and batch: every leaf on the devices of the stage that holds it.
 
     Raises:
-        ValueError: too few devices, or devices of another process.
+        ValueError: too few devices.
     """
 
     def __init__(self, plan: Pipeline, devices: Sequence[Any] | None = None):
@@ -82,17 +42,16 @@ class PipelinedStep:
         count = plan.cluster.num_devices
         if len(available) < count:
             raise ValueError(f"the pipeline needs {count} devices and {len(available)} are here; emulate devices")
-        if any(device.process_index != jax.process_index() for device in available[:count]):
-            raise ValueError("stages run in one process, and some of these devices belong to another")
         self.plan = plan
         each = count // len(plan.stages)
         self._stages = [
             _runner(stage, available[number * each : (number + 1) * each]) for number, stage in enumerate(plan.stages)
         ]
         self._order = order(len(plan.stages), plan.micro_batches)
+        self._everywhere = [NamedSharding(stage.mesh, PartitionSpec()) for stage in self._stages]
         self._counts = _Counts(plan, self._stages[-1].mesh)
         self._keys = jax.jit(lambda rng, step: _keys(rng, step, plan.micro_batches))
-        self._parts = jax.jit(lambda leaf: list(interleaved(leaf, plan.micro_batches)))
+        self._cut = jax.jit(lambda leaf: list(interleaved(leaf, plan.micro_batches)))
         self._metrics = sorted(jax.eval_shape(plan.training.step(), plan.state, plan.batch)[1])
         self.in_shardings = (self._state_shardings(), self._batch_shardings())
 
@@ -106,14 +65,14 @@ class PipelinedStep:
             the next state, laid out alike, and the metrics.
         """
         stages, name = self._stages, self.plan.training.extra
-        key, keys = self._keys(state["rng"], state["step"])
+        keys = [self._drawn(state, where) for where in self._everywhere]
         rows = jax.tree.leaves(batch)
         parts = [self._parts(leaf) for leaf in rows]
-        counts = self._counts(rows, key)
+        counts = self._counts(rows, keys[-1][0])
         whole = [*jax.tree.leaves((state["params"], state["opt_state"])), state["step"]]
         extra = [] if name is None else jax.tree.leaves(state[name])
-        for stage in stages:
-            stage.begin(whole, extra, parts, keys, counts)
+        for stage, (_, own) in zip(stages, keys, strict=True):
+            stage.begin(whole, extra, parts, own, counts)
         for number, direction, part in self._order:
             if direction == "forward":
                 stages[number + 1].receive(part, stages[number].forward(part))
@@ -124,6 +83,52 @@ class PipelinedStep:
         for number, stage in enumerate(stages):
             stage.borrow([other for index, other in enumerate(stages) if index != number])
         return self._assembled(state, self._updated())
+
+    def initial(self, make: Callable[..., Any], *args: Any) -> Any:
+        """The state that `make(*args)` returns, every leaf born on the devices of its stage.
+
+        Args:
+            make: traceable; the same on every process.
+            args: arrays or numbers that every process has.
+        """
+        leaves, tree = jax.tree.flatten(self.in_shardings[0])
+        shapes = jax.tree.leaves(self.plan.state)
+        found: list[Any] = [
+            transfer.Elsewhere(shape.shape, shape.dtype, leaf) for shape, leaf in zip(shapes, leaves, strict=True)
+        ]
+        for stage in self._stages:
+            own = [index for index, sharding in enumerate(leaves) if sharding.mesh == stage.mesh]
+            if stage.here:
+
+                def chosen(*args: Any, own: Sequence[int] = own) -> list[Any]:
+                    made = jax.tree.leaves(make(*args))
+                    return [made[index] for index in own]
+
+                born = jax.jit(chosen, out_shardings=[leaves[index] for index in own])
+                for index, value in zip(own, born(*args), strict=True):
+                    found[index] = value
+        return jax.tree.unflatten(tree, found)
+
+    def placed(self, batch: Any) -> Any:
+        """A batch that every process has, laid out as `in_shardings` say."""
+        leaves, tree = jax.tree.flatten(batch)
+        return jax.tree.unflatten(tree, transfer.moved(leaves, jax.tree.leaves(self.in_shardings[1])))
+
+    def _drawn(self, state: Any, where: NamedSharding) -> tuple[Any, list[Any]]:
+        """The key of the step, and those of the micro-batches, on the devices of a stage."""
+        given = transfer.moved([state["rng"], state["step"]], [where, where])
+        if transfer.here(where.mesh):
+            return self._keys(*given)
+        away = transfer.Elsewhere((), state["rng"].dtype, where)
+        return away, [away] * self.plan.micro_batches
+
+    def _parts(self, leaf: Any) -> list[Any]:
+        """The micro-batches of a leaf of the batch."""
+        if not isinstance(leaf, transfer.Elsewhere):
+            return self._cut(leaf)
+        count = self.plan.micro_batches
+        shape = (leaf.shape[0] // count, *leaf.shape[1:])
+        return [transfer.Elsewhere(shape, leaf.dtype, leaf.sharding)] * count
 
     def _updated(self) -> dict[int, Any]:
         """Numbers go round until every stage has what it needs; then all update. Returns results by position."""
@@ -141,14 +146,20 @@ class PipelinedStep:
         after, tree = dict(state), jax.tree.structure((state["params"], state["opt_state"]))
         end = len(jax.tree.leaves((state["params"], state["opt_state"])))
         after["params"], after["opt_state"] = jax.tree.unflatten(tree, [finished[leaf] for leaf in range(end)])
-        after["step"] = finished[end]
         name = self.plan.training.extra
         if name is not None:
             leaves: dict[int, Any] = {}
             for stage in self._stages:
                 leaves |= stage.extra()
             after[name] = jax.tree.unflatten(jax.tree.structure(state[name]), [leaves[leaf] for leaf in sorted(leaves)])
-        return after, {key: finished[end + 1 + index] for index, key in enumerate(self._metrics)}
+        # The number of the step and the metrics are the same everywhere, and wanted everywhere.
+        after["step"] = transfer.moved([finished[end]], self._everywhere[-1:])[0]
+        values = [finished[end + 1 + index] for index in range(len(self._metrics))]
+        for where in self._everywhere:
+            found = transfer.moved(values, [where] * len(values))
+            if transfer.here(where.mesh):
+                metrics = dict(zip(self._metrics, found, strict=True))
+        return after, metrics
 
     def _state_shardings(self) -> Any:
         state, name = self.plan.state, self.plan.training.extra
@@ -176,7 +187,7 @@ class PipelinedStep:
 def _runner(planned: PlannedStage, devices: Sequence[Any]) -> Runner:
     axes = planned.candidate.mesh
     mesh = versions.mesh(np.array(devices).reshape(axes.sizes), axes.names)
-    return Runner(planned.stage, planned.program.graph, planned.placement, mesh)
+    return Runner(planned.stage, planned.program.graph, planned.placement, planned.kept, mesh)
 
 
 class _Counts:
@@ -194,17 +205,22 @@ class _Counts:
             return {name: mean.count for name, mean in training.loss(params, extra, batch, key).terms.items()}
 
         args = (state["params"], extra, plan.batch, state["rng"])
-        (section,) = Trunk(counts, args, weights=(0, 1)).cut(())
+        trunk = Trunk(counts, args, weights=(0, 1))
+        (section,) = trunk.cut(())
         self._first = len(jax.tree.leaves((state["params"], extra)))
         if any(leaf < self._first for leaf in section.leaves):
             raise ValueError("the count of a mean depends on parameters; it may depend on the batch only")
         self._leaves = section.leaves
         self._whole = NamedSharding(mesh, PartitionSpec())
         self._run = jax.jit(lambda *values: section(values, ())[1])
+        self._away = [
+            transfer.Elsewhere(shape.shape, shape.dtype, self._whole) for shape in jax.tree.leaves(trunk.shapes)
+        ]
 
     def __call__(self, rows: Sequence[Any], key: Any) -> list[Any]:
         values = [*rows, key]
-        return self._run(*jax.device_put([values[leaf - self._first] for leaf in self._leaves], self._whole))
+        given = transfer.moved([values[leaf - self._first] for leaf in self._leaves], [self._whole] * len(self._leaves))
+        return self._run(*given) if transfer.here(self._whole.mesh) else list(self._away)
 
 
 def _keys(rng: Any, step: Any, micro_batches: int) -> tuple[Any, list[Any]]:

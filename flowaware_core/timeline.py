@@ -5,6 +5,7 @@ The format is described in "Trace Event Format" of the Catapult project: complet
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from flowaware_core.page import pieces
@@ -14,13 +15,17 @@ from flowaware_core.plan import Plan
 def timeline(plan: Plan) -> dict[str, Any]:
     """The step of one device, which all take alike: a row for compute and one for the links over each mesh axis."""
     rows: dict[str, int] = {}
-    events: list[dict[str, Any]] = []
-    for name, start, spent, lane in pieces(plan):
-        row = rows.setdefault(lane, len(rows))
-        events.append({"name": name, "ph": "X", "ts": 1e6 * start, "dur": 1e6 * spent, "pid": 0, "tid": row})
-    about = [
-        {"name": "process_name", "ph": "M", "pid": 0, "args": {"name": f"{plan.task} on {plan.cluster} (predicted)"}}
-    ]
-    for lane, row in rows.items():
+    found = [(rows.setdefault(lane, len(rows)), lane, name, start, spent) for name, start, spent, lane in pieces(plan)]
+    return {**trace(f"{plan.task} on {plan.cluster} (predicted)", found), "otherData": {"plan": plan.hash}}
+
+
+def trace(title: str, found: Sequence[tuple[int, str, str, float, float]]) -> dict[str, Any]:
+    """A trace of (row, name of the row, name, start in s, seconds)."""
+    about = [{"name": "process_name", "ph": "M", "pid": 0, "args": {"name": title}}]
+    for row, lane in {row: lane for row, lane, *_ in found}.items():
         about.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": row, "args": {"name": lane}})
-    return {"traceEvents": about + events, "displayTimeUnit": "ms", "otherData": {"plan": plan.hash}}
+    events = [
+        {"name": name, "ph": "X", "ts": 1e6 * start, "dur": 1e6 * spent, "pid": 0, "tid": row}
+        for row, _, name, start, spent in found
+    ]
+    return {"traceEvents": about + events, "displayTimeUnit": "ms"}

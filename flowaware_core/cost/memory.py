@@ -19,21 +19,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from flowaware_core.cost.trace import COPY, PIECES, Trace
-from flowaware_core.graph.rules import ELEMENTWISE
+from flowaware_core.graph.fusion import CONSUMING, COSTLY, FUSIBLE
 
-# Loops that a compiler fuses with what reads them.
-FUSIBLE = ELEMENTWISE | frozenset(
-    "bitcast_convert_type broadcast_in_dim expand_dims iota pad reshape rev slice squeeze transpose".split()
-)
-# Loops that what they read is fused into.
-CONSUMING = FUSIBLE | frozenset(
-    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split()
-)
-# Elementwise, but too dear to be computed once per loop that reads them: they are written to memory if more than one does.
-COSTLY = frozenset(
-    "acos acosh asin asinh atan atan2 atanh cbrt digamma div erf erf_inv erfc exp exp2 expm1 lgamma log log1p logistic pow"
-    " rsqrt sinh cosh sqrt tan tanh".split()
-)
 MOVES = ("all-gather", "all-to-all", "slice", COPY, PIECES)
 REDUCTIONS = ("all-reduce", "reduce-scatter")
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding
 
-from flowaware_core.execute import spmd
+from flowaware_core.execute import spmd, transfer
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.placement import Placement
 from flowaware_core.graph.stage import Stage, results_of
@@ -23,18 +24,21 @@ class Runner:
     Args:
         stage: what it runs.
         graph, placed: its program, and where its values lie.
+        kept: tensors that the forward pass keeps for the backward pass; without any, that computes them again.
         mesh: its devices.
     """
 
-    def __init__(self, stage: Stage, graph: Graph, placed: Placement, mesh: jax.sharding.Mesh):
+    def __init__(self, stage: Stage, graph: Graph, placed: Placement, kept: Sequence[int], mesh: jax.sharding.Mesh):
         self.stage, self.graph, self.placed, self.mesh = stage, graph, placed, mesh
+        self.here = transfer.here(mesh)
         self.shardings = [spmd.sharding(self.placed.tensors[tensor], self.mesh) for tensor in self.graph.inputs]
         self.own, self.slots, self.held, self.given = jax.tree.unflatten(
             self.graph.in_tree, range(len(self.graph.inputs))
         )
         results = results_of(self.graph)
-        self._forward = self._part(results.forward)
-        self._backward = self._part((*results.held, *results.back), donate=True)
+        self._kept = range(len(self.graph.inputs), len(self.graph.inputs) + len(kept))
+        self._forward = self._part(results.forward, kept=kept)
+        self._backward = self._part((*results.held, *results.back), given=kept, donate=True)
         self._update = self._part(results.update, donate=True)
         rounds = self.stage.share.rounds
         self._exports = [
@@ -43,23 +47,28 @@ class Runner:
         ]
         empty = [*self.held.gradients, *self.held.sums]
         shapes = [self.graph.tensors[self.graph.inputs[position]] for position in empty]
-        self._zeros = jax.jit(
+        self._zeros = self._program(
             lambda: [jnp.zeros(tensor.shape, tensor.dtype) for tensor in shapes],
-            out_shardings=[self.shardings[position] for position in empty],
+            shapes,
+            [self.shardings[position] for position in empty],
         )
         self._values: dict[int, Any] = {}
         self._parts: list[dict[int, Any]] = []
         self._inbox: dict[int, dict[int, Any]] = {}
         self._answers: dict[int, dict[int, Any]] = {}
+        self._waiting: dict[int, dict[int, Any]] = {}
         self._latest: dict[int, Any] = {}
 
-    def _part(self, outputs: Sequence[int], donate: bool = False) -> Callable[[Mapping[int, Any]], list[Any]]:
+    def _part(
+        self, outputs: Sequence[int], kept: Sequence[int] = (), given: Sequence[int] = (), donate: bool = False
+    ) -> Callable[[Mapping[int, Any]], list[Any]]:
         """The program of some results, which takes what it needs of the arguments at hand by position.
 
         Args:
+            outputs, kept, given: as of `Graph.part`.
             donate: whether what it replaces gives its memory.
         """
-        graph = self.graph.part(outputs)
+        graph = self.graph.part(outputs, kept, given)
         read = {tensor for operator in graph.operators for tensor in operator.inputs} | set(graph.outputs)
         used = [position for position, tensor in enumerate(graph.inputs) if tensor in read]
         run = spmd.replay(graph, self.placed, self.mesh)
@@ -74,17 +83,35 @@ class Runner:
         ]
         for position, output in graph.carried.items():
             shardings[output] = self.shardings[position]
-        jitted = jax.jit(
+        jitted = self._program(
             program,
-            in_shardings=tuple(self.shardings[position] for position in used),
-            out_shardings=shardings,
+            [
+                graph.tensors[output] if isinstance(output, int) else np.asarray(output.value)
+                for output in graph.outputs
+            ],
+            shardings,
+            in_shardings=tuple(
+                spmd.sharding(self.placed.tensors[graph.inputs[position]], self.mesh) for position in used
+            ),
             donate_argnums=tuple(i for i, position in enumerate(used) if donate and position in graph.carried),
         )
         return lambda values: jitted(*[values[position] for position in used])
 
+    def _program(
+        self, function: Callable[..., list[Any]], results: Sequence[Any], shardings: Sequence[Any], **options: Any
+    ) -> Callable[..., list[Any]]:
+        """The function, compiled for these devices; where they are of other processes, just where its results are."""
+        if self.here:
+            return jax.jit(function, out_shardings=list(shardings), **options)
+        away = [
+            transfer.Elsewhere(result.shape, jnp.dtype(result.dtype), sharding)
+            for result, sharding in zip(results, shardings, strict=True)
+        ]
+        return lambda *values: list(away)
+
     def _here(self, values: Sequence[Any], positions: Sequence[int]) -> dict[int, Any]:
         """Arrays from anywhere as arguments of these positions."""
-        moved = jax.device_put(list(values), [self.shardings[position] for position in positions])
+        moved = transfer.moved(values, [self.shardings[position] for position in positions])
         return dict(zip(positions, moved, strict=True))
 
     def begin(
@@ -131,13 +158,18 @@ class Runner:
 
     def forward(self, part: int) -> list[Any]:
         found = self._forward(self._values | self._latest | self._parts[part] | self._inbox.get(part, {}))
-        passed = len(self.stage.section.passed)
-        self._latest = dict(zip(self.held.extra, found[passed:], strict=True))
+        passed, made = len(self.stage.section.passed), len(found) - len(self._kept)
+        self._latest = dict(zip(self.held.extra, found[passed:made], strict=True))
+        self._waiting[part] = dict(zip(self._kept, found[made:], strict=True))
         return found[:passed]
 
     def backward(self, part: int) -> list[Any]:
         found = self._backward(
-            self._values | self._parts[part] | self._inbox.pop(part, {}) | self._answers.pop(part, {})
+            self._values
+            | self._parts[part]
+            | self._inbox.pop(part, {})
+            | self._answers.pop(part, {})
+            | self._waiting.pop(part, {})
         )
         held = [*self.held.gradients, *self.held.sums, *self.held.extra]
         self._values |= dict(zip(held, found, strict=False))

@@ -151,13 +151,20 @@ class Graph:
             for operator, _ in self.walk()
         }
 
-    def part(self, outputs: Sequence[int]) -> Graph:
-        """What is needed for some of the outputs, which are then a list; inputs, tensors and operators keep their numbers."""
-        chosen = tuple(self.outputs[position] for position in outputs)
+    def part(self, outputs: Sequence[int], kept: Sequence[int] = (), given: Sequence[int] = ()) -> Graph:
+        """What is needed for some of the outputs, which are then a list; inputs, tensors and operators keep their numbers.
+
+        Args:
+            outputs: positions of outputs.
+            kept: tensors that are outputs too, behind them.
+            given: tensors that are inputs, behind the others, and not computed.
+        """
+        chosen = (*(self.outputs[position] for position in outputs), *kept)
         place = {position: index for index, position in enumerate(outputs)}
         return dataclasses.replace(
             self,
-            operators=needed(self.operators, chosen),
+            operators=needed(self.operators, chosen, given),
+            inputs=(*self.inputs, *given),
             outputs=chosen,
             carried={leaf: place[output] for leaf, output in self.carried.items() if output in place},
             out_tree=jax.tree.structure([0] * len(chosen)),
@@ -168,13 +175,16 @@ class Graph:
         return sum(1 for _ in self.walk())
 
 
-def needed(operators: Sequence[Operator], outputs: Sequence[Operand]) -> tuple[Operator, ...]:
-    """The operators without those that no output depends on, which a compiler would drop too."""
-    wanted = {output for output in outputs if isinstance(output, int)}
+def needed(
+    operators: Sequence[Operator], outputs: Sequence[Operand], given: Sequence[int] = ()
+) -> tuple[Operator, ...]:
+    """The operators without those that no output depends on, which a compiler would drop too, and those that make what is given."""
+    known = set(given)
+    wanted = {output for output in outputs if isinstance(output, int)} - known
     kept: list[Operator] = []
     for operator in reversed(operators):
         if operator.equation.effects or not wanted.isdisjoint(operator.results):
-            wanted.update(operator.inputs)
+            wanted.update([tensor for tensor in operator.inputs if tensor not in known])
             bodies = tuple(
                 dataclasses.replace(body, operators=needed(body.operators, body.outputs)) for body in operator.subgraphs
             )

@@ -19,7 +19,7 @@ ALL = -1
 
 
 class Inseparable(ValueError):
-    """An update mixes arrays that belong to different stages."""
+    """A training step cannot be cut into stages, or not with profit."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -60,7 +60,7 @@ def applied(function: Callable[..., Any], policies: Mapping[str, str]) -> Callab
     """
 
     def run(*args: Any) -> Any:
-        closed, tree = flat(function, args)
+        closed, shapes = flat(function, args)
         known = {kind.name: kind for kind in _kinds(closed)}
         for name, policy in policies.items():
             if name not in known or policy not in POLICIES:
@@ -69,17 +69,17 @@ def applied(function: Callable[..., Any], policies: Mapping[str, str]) -> Callab
                     f"and {', '.join(POLICIES)} can be kept"
                 )
         chosen = {known[name]: policy for name, policy in policies.items()}
-        return jax.tree.unflatten(tree, _run(closed, chosen, jax.tree.leaves(args)))
+        return jax.tree.unflatten(jax.tree.structure(shapes), _run(closed, chosen, jax.tree.leaves(args)))
 
     return run
 
 
 def flat(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Any]:
-    """The function's equations with inner calls opened, and how its results are made up of leaves."""
+    """The function's equations with inner calls opened, and the shapes of its results."""
     versions.use_partitionable_random_numbers()
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     leaves = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(args)]
-    return jax.make_jaxpr(lambda *values: _opened(closed, values))(*leaves), jax.tree.structure(shapes)
+    return jax.make_jaxpr(lambda *values: _opened(closed, values))(*leaves), shapes
 
 
 def _opened(closed: Any, values: Sequence[Any]) -> list[Any]:

@@ -56,11 +56,13 @@ class Trunk:
 
     Attributes:
         equations: of the function, with inner calls opened.
+        shapes: of its results.
         crossing: [equations + 1] bytes that pass a cut before each equation.
+        fresh: [equations] bytes of the differentiable weights that each is the first to read.
     """
 
     def __init__(self, function: Any, args: Sequence[Any], weights: Sequence[int]):
-        closed, self.tree = flat(function, args)
+        closed, self.shapes = flat(function, args)
         self._jaxpr, self._constants = closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
         counts = [len(jax.tree.leaves(argument)) for argument in args]
         starts = list(itertools.accumulate(counts, initial=0))
@@ -74,6 +76,10 @@ class Trunk:
             if not light:
                 heavy.update(equation.outvars)
         self.crossing = self._crossing()
+        unread = {v: _bytes(v.aval) for v in self._jaxpr.invars if v in heavy and differentiable(v.aval)}
+        self.fresh = [
+            sum(unread.pop(v, 0) for v in versions.variables(equation.invars)) for equation in self._jaxpr.eqns
+        ]
 
     @property
     def equations(self) -> Sequence[Any]:

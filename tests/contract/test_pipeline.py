@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -11,64 +12,19 @@ import optax
 import pytest
 
 import flowaware_core as fa
-from flowaware_core.pipelined import order
-
-LAYERS, WIDTH, WORDS, LENGTH, ROWS = 3, 8, 11, 4, 32
-
-
-def cluster(bandwidth: float = 1e12) -> fa.Cluster:
-    card = fa.Device("card", 16 * fa.GIB, {"float32": 1e13}, 1e12)
-    return fa.Cluster("two", card, (fa.Level("half", 2, bandwidth, 1e-9), fa.Level("card", 4, 1e13, 1e-9)))
+from flowaware_core.order import order, timetable
+from flowaware_core.search.partition import pipelined
+from tests.contract.staged import LAYERS, WIDTH, cluster, data, language, normalised, weights
 
 
-def weights(key: jax.Array) -> Any:
-    keys = jax.random.split(key, LAYERS + 1)
-    layers = {
-        f"layer{i}": {"w": jax.random.normal(keys[i], (WIDTH, WIDTH)) / 2, "b": jnp.zeros(WIDTH)} for i in range(LAYERS)
-    }
-    return {"embed": jax.random.normal(keys[-1], (WORDS, WIDTH)), **layers}
-
-
-def language(params: Any, extra: Any, batch: Any, key: jax.Array) -> fa.Outcome:
-    """A tied embedding at either end, dropout, and a mean over tokens that are not masked."""
-    del extra
-    x = params["embed"][batch["x"]]
-    for index, each in enumerate(jax.random.split(key, LAYERS)):
-        layer = params[f"layer{index}"]
-        x = x + jnp.tanh(x @ layer["w"] + layer["b"]) * jax.random.bernoulli(each, 0.9, x.shape)
-    scores = jax.nn.log_softmax(x @ params["embed"].T)
-    known = batch["y"] >= 0
-    found = jnp.take_along_axis(scores, jnp.maximum(batch["y"], 0)[..., None], -1)[..., 0]
-    right = jnp.sum((scores.argmax(-1) == batch["y"]) & known)
-    return fa.Outcome(
-        {"entropy": fa.Mean(-jnp.sum(found * known), jnp.sum(known))}, {"accuracy": fa.Mean(right, jnp.sum(known))}
-    )
-
-
-def normalised(params: Any, extra: Any, batch: Any, key: jax.Array) -> fa.Outcome:
-    """Batch statistics, which micro-batches change in turn, in every layer."""
-    del key
-    x, after = params["embed"][batch["x"]].mean(1), {}
-    for index in range(LAYERS):
-        layer = params[f"layer{index}"]
-        y = x @ layer["w"]
-        mean = y.mean(0)
-        after[f"layer{index}"] = 0.9 * extra[f"layer{index}"] + 0.1 * mean
-        x = x + jnp.tanh(y - mean + layer["b"])
-    error = jnp.sum((x.sum(-1) - batch["y"].sum(-1)) ** 2)
-    return fa.Outcome({"error": fa.Mean(error, jnp.asarray(x.shape[0]))}, {}, after)
-
-
-def data() -> Any:
-    draw = np.random.default_rng(0)
-    return {"x": draw.integers(0, WORDS, (ROWS, LENGTH)), "y": draw.integers(-2, WORDS, (ROWS, LENGTH))}
-
-
-def differences(training: fa.Training, extra: Any, micro_batches: int) -> tuple[list[float], float]:
+def differences(
+    training: fa.Training, extra: Any, micro_batches: int, memory: int = 16 * fa.GIB
+) -> tuple[list[float], float]:
     """Of the losses of three steps, and the largest of the state after them."""
     batch, state = data(), training.initial(weights(jax.random.key(0)), jax.random.key(1), extra)
-    plan = fa.pipeline(training, state, batch, cluster(), micro_batches=micro_batches)
+    plan = fa.pipeline(training, state, batch, cluster(memory=memory), micro_batches=micro_batches)
     assert len(plan.stages) == 2 and all(stage.stage.own for stage in plan.stages)
+    assert bool(plan.stages[0].kept) == (memory == 16 * fa.GIB)
     step = fa.PipelinedStep(plan)
     split = jax.device_put(jax.tree.map(jnp.copy, state), step.in_shardings[0])
     rows = jax.device_put(batch, step.in_shardings[1])
@@ -99,6 +55,37 @@ def test_batch_statistics_change_with_every_micro_batch() -> None:
     assert losses[0] < 1e-12 and max(losses) < 1e-9 and apart < 1e-9
 
 
+@pytest.mark.usefixtures("x64")
+def test_where_memory_is_short_activations_are_computed_again() -> None:
+    losses, apart = differences(fa.Training(language, optax.sgd(1e-2), splits=True), None, 4, memory=1)
+    assert losses[0] < 1e-12 and max(losses) < 1e-9 and apart < 1e-9
+
+
+def test_stages_are_chosen_where_they_are_faster() -> None:
+    """A deep and narrow model on two halves: gradients are more to send than activations."""
+    layers, width, rows = 12, 2048, 2048
+
+    def loss(params: Any, extra: Any, batch: Any, key: Any) -> fa.Outcome:
+        del extra, key
+        x = batch["x"]
+        for number in range(layers):
+            x = x + jnp.tanh(x @ params[f"layer{number}"])
+        return fa.Outcome({"e": fa.Mean(jnp.sum((x - batch["y"]) ** 2), jnp.asarray(x.shape[0]))})
+
+    training, shape = fa.Training(loss, optax.sgd(0.1), splits=True), jax.ShapeDtypeStruct
+    params = {f"layer{number}": shape((width, width), "float32") for number in range(layers)}
+    state = jax.eval_shape(
+        lambda: training.initial(jax.tree.map(lambda p: jnp.zeros(p.shape), params), jax.random.key(0))
+    )
+    batch = {name: shape((rows, width), "float32") for name in "xy"}
+    found = fa.fastest(training, state, batch, cluster(1e9, inside=1e12, latency=1e-6))
+    whole = fa.plan(training.task(state, batch), cluster(1e9, inside=1e12, latency=1e-6))
+    assert isinstance(found, fa.Pipeline) and found.imbalance < 0.15
+    assert found.step_s < whole.predicted.step_s
+    assert isinstance(fa.fastest(training, state, batch, cluster(1e11, inside=1e12, latency=1e-6)), fa.Plan)
+    assert isinstance(fa.fastest(fa.Training(loss, optax.sgd(0.1)), state, batch, cluster(1e9, 1e12, 1e-6)), fa.Plan)
+
+
 def test_an_update_of_all_parameters_together_cannot_be_split() -> None:
     training = fa.Training(language, optax.flatten(optax.adam(1e-3)), splits=True)
     state = training.initial(weights(jax.random.key(0)), jax.random.key(1))
@@ -113,6 +100,17 @@ def test_what_is_asked_for_must_be_possible() -> None:
         fa.pipeline(training, state, data(), cluster(), stages=3)
     with pytest.raises(ValueError, match=r"micro_batches=5; this batch and loss allow \[1, 2, 4, 8, 16, 32\]"):
         fa.pipeline(training, state, data(), cluster(), micro_batches=5)
+
+
+def test_the_timetable_takes_as_long_as_the_formula_says() -> None:
+    for stages, count in ((2, 4), (4, 8), (3, 1)):
+        forward, backward = [1.0] * (stages - 1) + [0.0], [2.0] * (stages - 1) + [3.0]
+        table = timetable(forward, backward, [0.0] * stages, count)
+        end = max(one.start_s + one.seconds for one in table)
+        assert end == pytest.approx(pipelined([3.0] * stages, count))
+        for stage in range(stages):
+            own = sorted((one.start_s, one.start_s + one.seconds) for one in table if one.stage == stage)
+            assert all(first[1] <= second[0] + 1e-12 for first, second in itertools.pairwise(own))
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (3, 2), (4, 8), (8, 3)])

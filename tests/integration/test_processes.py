@@ -19,7 +19,7 @@ from zoo.config import compose
 from zoo.runtime import devices, processes
 from zoo.runtime.signals import StopSignals
 group = processes.here()
-machine = devices.settle(compose(["recipe=resnet50", "cluster=emulated", "cluster.n=4"]).cluster, group)
+machine = devices.settle(compose(["recipe=resnet50", "cluster=emulated", "cluster.n=DEVICES"]).cluster, group)
 processes.join(group)
 import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -32,8 +32,8 @@ def summed(value):
 """
 
 
-def started(folder: Path, root: Path, body: str) -> subprocess.Popen[str]:
-    (folder / "program.py").write_text(PROLOGUE + body)
+def started(folder: Path, root: Path, body: str, devices: int = 4) -> subprocess.Popen[str]:
+    (folder / "program.py").write_text(PROLOGUE.replace("DEVICES", str(devices)) + body)
     launcher = (
         "import sys; from zoo.runtime.launcher import launch\n"
         f"sys.exit(launch([sys.executable, {str(folder / 'program.py')!r}], 2))"

@@ -12,9 +12,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
 import flowaware_core as fa
+from tests.contract.staged import cluster, data, language, weights
 
 CARD = fa.Device("card", fa.GIB, {"float32": 1e9}, 1e10)
 CLUSTER = fa.Cluster(
@@ -107,6 +109,34 @@ def test_a_trace_is_one_step(plan: fa.Plan) -> None:
     lanes = {event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"}
     assert "compute" in lanes
     assert lanes <= {"compute", "node", "card", "node x card"}
+
+
+@pytest.fixture(scope="module")
+def staged() -> fa.Pipeline:
+    training = fa.Training(language, optax.adam(1e-3), splits=True)
+    state = jax.eval_shape(lambda: training.initial(weights(jax.random.key(0)), jax.random.key(1)))
+    return fa.pipeline(training, state, data(), cluster(), micro_batches=4, name="three & more")
+
+
+def test_a_page_of_stages_shows_each_and_the_timetable(staged: fa.Pipeline) -> None:
+    text = fa.page(staged)
+    reader = Reader()
+    reader.feed(text)
+    assert not reader.open and not reader.loads and not re.search(r"@import|url\(|<script", text)
+    assert "three & more on two" in reader.text and "Stage 1: what lies where" in reader.text
+    passes = re.findall(r"<title>stage (\d): (forward|backward) pass of micro-batch (\d)", text)
+    assert len(passes) == len(set(passes)) == 4 + 4 + 4  # the last stage goes both ways in one pass
+
+
+def test_a_trace_of_stages_is_one_step(staged: fa.Pipeline) -> None:
+    events = [event for event in fa.timeline(staged)["traceEvents"] if event["ph"] == "X"]
+    assert {event["tid"] for event in events} == {0, 1}
+    end = max(event["ts"] + event["dur"] for event in events)
+    assert end == pytest.approx(
+        1e6 * staged.step_s, rel=0.3
+    )  # entries overlap with passes, which the formula leaves out
+    busy = sum(event["dur"] for event in events if event["tid"] == 1)
+    assert busy == pytest.approx(1e6 * (4 * staged.stages[1].backward_s + staged.stages[1].update_s))
 
 
 @pytest.mark.slow

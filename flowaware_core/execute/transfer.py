@@ -1,0 +1,155 @@
+"""Arrays moved between groups of devices, of one process or of several.
+
+All processes call the same moves in the same order, also those that have no part in one: so none can wait for what another has not
+started. An array of which no part is on a process's devices is an `Elsewhere` there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from flowaware_core import versions
+
+# The axis of the two ends of a move.
+END = "end"
+
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """An array on devices of other processes."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: NamedSharding
+
+
+def here(mesh: Any) -> bool:
+    """Whether some of these devices belong to this process."""
+    return any(device.process_index == jax.process_index() for device in mesh.devices.flat)
+
+
+def moved(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[Any]:
+    """The arrays, laid out so; those that lie so already as they are.
+
+    Raises:
+        ValueError: another process has a part in a move between groups of unequal numbers of devices.
+    """
+    found: list[Any] = [None] * len(values)
+    local, between = [], dict[Any, list[int]]()
+    for index, (value, target) in enumerate(zip(values, targets, strict=True)):
+        if getattr(value, "sharding", None) == target:
+            found[index] = value
+        elif _local(target) and (not hasattr(value, "sharding") or _local(value.sharding)):
+            local.append(index)
+        elif not hasattr(value, "sharding"):
+            found[index] = _placed(np.asarray(value), target)
+        elif value.sharding.device_set == target.device_set:
+            found[index] = _relaid(target)(value) if here(target.mesh) else _elsewhere(value, target)
+        else:
+            between.setdefault((tuple(value.sharding.mesh.devices.flat), target.mesh), []).append(index)
+    at_once = jax.device_put([values[index] for index in local], [targets[index] for index in local])
+    found_between = [
+        (where, _between([values[index] for index in where], [targets[index] for index in where]))
+        for where in between.values()
+    ]
+    for where, arrived in [(local, at_once), *found_between]:
+        for index, value in zip(where, arrived, strict=True):
+            found[index] = value
+    return found
+
+
+def _local(sharding: Any) -> bool:
+    return all(device.process_index == jax.process_index() for device in sharding.device_set)
+
+
+def _elsewhere(value: Any, target: NamedSharding) -> Elsewhere:
+    return Elsewhere(value.shape, value.dtype, target)
+
+
+def _placed(value: np.ndarray, target: NamedSharding) -> Any:
+    """What every process has, on the devices of some."""
+    if not here(target.mesh):
+        return _elsewhere(value, target)
+    return jax.make_array_from_callback(value.shape, target, lambda index: value[index])
+
+
+def _between(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[Any]:
+    """Moves from one group of devices to another, in one program; another process has a part in it."""
+    plain = [_words(value) for value in values]
+    mesh = targets[0].mesh
+    ends = [plain[0].sharding.mesh.devices.reshape(-1), mesh.devices.reshape(-1)]
+    if ends[0].size != ends[1].size or not set(ends[0]).isdisjoint(ends[1]):
+        raise ValueError(f"arrays move between groups of as many devices each, not {ends[0].size} and {ends[1].size}")
+    first, second = (versions.mesh(end.reshape(mesh.devices.shape), mesh.axis_names) for end in ends)
+    if not here(first) and not here(second):
+        return [_elsewhere(*pair) for pair in zip(values, targets, strict=True)]
+    both = versions.mesh(np.stack([first.devices, second.devices]), (END, *first.axis_names))
+    spreads = tuple(NamedSharding(both, PartitionSpec(END, *target.spec)) for target in targets)
+    given = []
+    for value, target, spread in zip(plain, targets, spreads, strict=True):
+        start = _relaid(NamedSharding(first, target.spec))(value) if here(first) else value
+        pieces = _pieces(start, spread, here(first))
+        given.append(jax.make_array_from_single_device_arrays((2, *value.shape), spread, pieces))
+    arrived = _sender(spreads)(given)
+    if not here(second):
+        return [_elsewhere(*pair) for pair in zip(values, targets, strict=True)]
+    found = []
+    for value, target, words, got in zip(values, targets, plain, arrived, strict=True):
+        parts = {shard.device: shard.data[0] for shard in got.addressable_shards}
+        kept = [parts[device] for device in second.devices.flat if device in parts]
+        made = jax.make_array_from_single_device_arrays(words.shape, target, kept)
+        keyed = words.dtype != value.dtype
+        found.append(jax.random.wrap_key_data(made, impl=_generator(value.dtype)) if keyed else made)
+    return found
+
+
+def _pieces(value: Any, spread: NamedSharding, sends: bool) -> list[Any]:
+    """What this process puts in: its parts of the array at the sending end, nothing at the other."""
+    parts = {shard.device: shard.data for shard in value.addressable_shards} if sends else {}
+    shape = spread.shard_shape((2, *value.shape))
+    mine = [device for device in spread.mesh.devices.flat if device.process_index == jax.process_index()]
+    return [
+        parts[device][None] if device in parts else jax.device_put(np.zeros(shape, value.dtype), device)
+        for device in mine
+    ]
+
+
+def _words(value: Any) -> Any:
+    """A random key as the numbers that it consists of, which alone can be sent; anything else as it is."""
+    if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return value
+    if isinstance(value, Elsewhere):
+        words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(value.shape, value.dtype))
+        return Elsewhere(words.shape, words.dtype, value.sharding)
+    return jax.random.key_data(value)
+
+
+def _generator(dtype: Any) -> Any:
+    """The kind of random numbers that a key's type stands for."""
+    found = []
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), jax.ShapeDtypeStruct((), dtype))
+    return found[0]
+
+
+@functools.cache
+def _relaid(target: NamedSharding) -> Any:
+    return jax.jit(lambda value: value, out_shardings=target)
+
+
+@functools.cache
+def _sender(spreads: tuple[NamedSharding, ...]) -> Any:
+    def send(*parts: Any) -> list[Any]:
+        return [jax.lax.ppermute(part, END, [(0, 1)]) for part in parts]
+
+    specs, mesh = [spread.spec for spread in spreads], spreads[0].mesh
+    assert isinstance(mesh, Mesh)
+    run = versions.shard_map(send, mesh, tuple(specs), specs)
+    return jax.jit(lambda values: run(*values), in_shardings=(list(spreads),), out_shardings=list(spreads))

@@ -1,0 +1,57 @@
+"""Stages in processes of their own give the numbers of the same micro-batches on one device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_processes import started
+
+BODY = """
+import jax.numpy as jnp, optax
+import flowaware_core as fa
+from tests.contract import staged
+schedule = optax.linear_schedule(1e-2, 0.0, 100)
+optimizer = optax.chain(optax.clip_by_global_norm(0.1), optax.adamw(schedule))
+training, extra = {training}
+make = lambda: training.initial(staged.weights(jax.random.key(0)), jax.random.key(1), extra)
+batch = staged.data()
+plan = fa.pipeline(training, jax.eval_shape(make), batch, staged.cluster(), micro_batches=4)
+assert len(plan.stages) == 2
+step = fa.PipelinedStep(plan)
+state, rows = step.initial(make), step.placed(batch)
+assert any(not hasattr(leaf, "addressable_shards") for leaf in jax.tree.leaves(state))
+expected, plain = jax.jit(make)(), jax.jit(training.step(fa.Schedule(4)))
+for _ in range(3):
+    state, found = step(state, rows)
+    expected, right = plain(expected, batch)
+    assert set(found) == set(right)
+    for name, value in right.items():
+        np.testing.assert_allclose(found[name].addressable_data(0), value, rtol=1e-9, err_msg=name)
+compared = 0
+for name in ("params", "opt_state", "step", *([training.extra] if training.extra else [])):
+    for one, other in zip(jax.tree.leaves(state[name]), jax.tree.leaves(expected[name]), strict=True):
+        for shard in getattr(one, "addressable_shards", ()):
+            np.testing.assert_allclose(shard.data, np.asarray(other)[shard.index], rtol=1e-7, atol=1e-12, err_msg=name)
+            compared += 1
+print(f"{{compared}} parts equal")
+processes.leave(0, group)
+"""
+KINDS = {
+    "tied weights, dropout, a norm over all": "fa.Training(staged.language, optimizer, splits=True), None",
+    "batch statistics": (
+        "fa.Training(staged.normalised, optax.sgd(1e-3), splits=True, extra='statistics'), "
+        "{f'layer{i}': jnp.zeros(staged.WIDTH) for i in range(staged.LAYERS)}"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_hold_a_stage_each(
+    kind: str, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    process = started(tmp_path, root, BODY.format(training=KINDS[kind]), devices=8)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0 and "parts equal" in out, err  # the lines of process 0 alone are shown
