@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -81,9 +82,9 @@ def plan(
 
     prepared = task if isinstance(task, Prepared) else Prepared(task)
 
-    def trial(schedule: Schedule) -> Trial:
+    def trial(schedule: Schedule, below: float = math.inf) -> Trial:
         program, planner = prepared.on(schedule, cluster, pins, axes)
-        return Trial(program, planner, planner.plan(strategy))
+        return Trial(program, planner, planner.glance(below) if strategy == "auto" else planner.plan(strategy))
 
     begin = time.perf_counter()
     first = trial(prepared.task.schedule)

@@ -27,6 +27,8 @@ CERTIFIED, PATIENCE = 0.01, 4
 ROUNDS = 3
 # Halvings of the interval of prices in a round, and doublings before it.
 HALVINGS, DOUBLINGS = 4, 40
+# Steps of the bound while a price is looked for, and the gap that is near enough then: the answer at the price found is improved.
+QUICK, NEAR = 40, 0.005
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -133,7 +135,7 @@ def _lean(solved: Solved, strategy: str, start: Candidate) -> tuple[Candidate, f
         occupied = [np.mean(parts, axis=0) for parts in zip(*seen, strict=True)]
         # What the labels do not decide, such as copies on the way, is taken off the limit.
         hidden = latest.estimate.usage.total - _sum(occupied, labels)
-        price, labels = _cheapest_price(space, occupied, space.device.usable_bytes - hidden)
+        price, labels = _cheapest_price(space, occupied, space.device.usable_bytes - hidden, price)
         latest = priced(space, strategy, labels)
         best = better(best, latest)
         if latest.fits or price == np.inf:
@@ -158,17 +160,24 @@ def _leanest(space: Space, occupied: list[np.ndarray]) -> np.ndarray:
     return _solved(space, costs).labels
 
 
-def _cheapest_price(space: Space, occupied: list[np.ndarray], limit: float) -> tuple[float, np.ndarray]:
-    """The least price per byte under which the cheapest labelling fits, and that labelling; inf: it never does."""
+def _cheapest_price(space: Space, occupied: list[np.ndarray], limit: float, start: float) -> tuple[float, np.ndarray]:
+    """The least price per byte under which the cheapest labelling fits, and that labelling; inf: it never does.
+
+    Args:
+        start: the price that is looked at first; 0: nothing is known of it.
+    """
 
     def at(price: float) -> np.ndarray:
+        return labelling.solve(priced_at(price), iterations=QUICK, gap=NEAR).labels
+
+    def priced_at(price: float) -> labelling.Problem:
         costs = tuple(cost + price * amounts for cost, amounts in zip(space.costs, occupied, strict=True))
-        return _solved(space, costs).labels
+        return labelling.Problem(costs, space.edges, space.matrices)
 
     if sum(float(amounts.min()) for amounts in occupied) > limit:
         return np.inf, _leanest(space, occupied)
     most = sum(float(amounts.max()) for amounts in occupied)
-    high = sum(float(cost.min()) for cost in space.costs) / max(most, 1.0)
+    high = start or sum(float(cost.min()) for cost in space.costs) / max(most, 1.0)
     low = 0.0
     for _ in range(DOUBLINGS):
         found = at(high)
@@ -184,7 +193,8 @@ def _cheapest_price(space: Space, occupied: list[np.ndarray], limit: float) -> t
             high, found = middle, labels
         else:
             low = middle
-    return high, found
+    better = labelling.solve(priced_at(high), seeds=(found,)).labels
+    return high, better if _sum(occupied, better) <= limit else found
 
 
 def _relaxed(space: Space, candidate: Candidate, price: float) -> float:

@@ -55,6 +55,7 @@ class Result:
         digits: decimal logarithm of the number of plans in the space.
         limited: whether a faster plan does not fit in memory.
         bound: no plan of the space that fits costs less; -inf where nothing is proven.
+        hopeless: whether the arguments alone are too large, however they are cut.
     """
 
     best: Candidate
@@ -62,6 +63,7 @@ class Result:
     digits: float = 0.0
     limited: bool = False
     bound: float = -np.inf
+    hopeless: bool = False
 
     @property
     def gap(self) -> float | None:
@@ -103,6 +105,7 @@ class Planner:
         self._chains: dict[int, Chains] = {}
         self._natural: Space | None = None
         self._results: dict[str, Result] = {}
+        self._glanced: Result | None = None
 
     def on(self, cluster: Cluster, axes: int) -> Planner:
         """The same program on another cluster: what does not depend on it is not worked out again.
@@ -115,6 +118,7 @@ class Planner:
         checked(self.outline.graph, self.outline.structure, cluster, self.pins)
         other = copy.copy(self)
         other.cluster, other.axes, other._natural, other._results = cluster, axes, None, {}
+        other._glanced = None
         return other
 
     def plan(self, strategy: str) -> Result:
@@ -123,6 +127,15 @@ class Planner:
             with collection_paused():
                 self._results[strategy] = self._planned(strategy)
         return self._results[strategy]
+
+    def glance(self, below: float) -> Result:
+        """What "auto" finds without the templates, which it may be worse than where memory binds.
+
+        Args:
+            below: seconds; where no plan takes less even with memory to spare, none is made to fit.
+        """
+        with collection_paused():
+            return self._glance(below)
 
     def against(self, result: Result, strategies: Sequence[str]) -> Result:
         """A result, or that of one of the strategies where its estimate is better.
@@ -158,26 +171,36 @@ class Planner:
         return space.restricted(space.kept(pinned(self.outline.graph, self.outline.structure, mesh, self.pins)))
 
     def _auto(self) -> Result:
+        result = self._glanced or self._glance(np.inf)
+        if result.limited and not result.hopeless:
+            # Where memory binds the search is not exact: the templates seed it.
+            best = result.best
+            for name in TEMPLATES:
+                best = better(best, dataclasses.replace(self.plan(name).best, strategy="auto"))
+            result = dataclasses.replace(result, best=best)
+        return result
+
+    def _glance(self, below: float) -> Result:
         found = [solve(self.natural)]
         for mesh in meshes(self.cluster)[1:]:
             if len(mesh.axes) <= self.axes:
                 cutoff = min(solved.cost for solved in found) * (1 - WORTHWHILE)
                 found.append(solve(self._space(mesh), cutoff))
         digits = max(solved.space.digits for solved in found)
-        best, bound, fitted = self._first_that_fits(found)
-        if not fitted and not hopeless(found[0].space, priced(found[0].space, "auto", found[0].labels)):
-            # Where memory binds the search is not exact: the templates seed it.
-            for name in TEMPLATES:
-                best = better(best, dataclasses.replace(self.plan(name).best, strategy="auto"))
-        return Result(best, len(found), digits, not fitted, bound)
+        best, bound, fitted = self._first_that_fits(found, below)
+        beyond = not fitted and hopeless(found[0].space, priced(found[0].space, "auto", found[0].labels))
+        result = Result(best, len(found), digits, not fitted, bound, beyond)
+        if best.fits or below == np.inf:
+            self._glanced = result
+        return result
 
-    def _first_that_fits(self, found: Sequence[Solved]) -> tuple[Candidate, float, bool]:
+    def _first_that_fits(self, found: Sequence[Solved], below: float) -> tuple[Candidate, float, bool]:
         """The best plan of several meshes, a lower bound over all of them, and whether the cheapest answer fitted at once."""
         bound = min(solved.bound for solved in found)
         order = sorted(range(len(found)), key=lambda index: found[index].cost)
         first = priced(found[order[0]].space, "auto", found[order[0]].labels)
-        if first.fits:
-            return first, bound, True
+        if first.fits or bound >= below:
+            return first, bound, first.fits
         if hopeless(found[order[0]].space, first):
             best, more = search(found[order[0]], "auto")
             return best, more, False

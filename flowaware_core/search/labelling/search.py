@@ -33,11 +33,12 @@ EVERY = 8  # steps of the bound between two labellings that are improved
 class Budget:
     """How much work is left: iterations, and wall-clock time where a limit is given.
 
-    `exact` is the most entries of a core on which nothing but the integer program gets any further.
+    `exact` is the most entries of a core on which nothing but the integer program gets any further; a bound and a cost that differ
+    by no more than the part `gap` are near enough.
     """
 
-    def __init__(self, iterations: int, seconds: float | None) -> None:
-        self.iterations = iterations
+    def __init__(self, iterations: int, seconds: float | None, gap: float = EQUAL) -> None:
+        self.iterations, self.gap = iterations, gap
         self.exact = max(2 * SMALL, EXACT_PER_ITERATION * iterations)
         self._began = time.perf_counter()
         self._seconds = seconds
@@ -139,7 +140,7 @@ def _between_bounds(core: Core, incumbent: Incumbent, cutoff: float, budget: Bud
 
     dual = _ascended(core, incumbent, cutoff, budget)
     bound = core.offset + dual.bound
-    if _closed(bound, min(incumbent.cost, cutoff)):
+    if _closed(bound, min(incumbent.cost, cutoff), budget.gap):
         return bound
     slack = fix.slack(core, dual)
     keep = max(SMALL, core.entries // 4)
@@ -153,14 +154,14 @@ def _between_bounds(core: Core, incumbent: Incumbent, cutoff: float, budget: Bud
             return max(bound, _exactly(core, incumbent, budget)) if core.entries <= budget.exact else bound
         inside = search(rest, incumbent, cut, budget)
         bound = max(bound, min(cut, inside))
-        if inside < cut or _closed(bound, min(incumbent.cost, cutoff)):
+        if inside < cut or _closed(bound, min(incumbent.cost, cutoff), budget.gap):
             return bound
         keep *= 2
     return bound
 
 
-def _closed(bound: float, cost: float) -> bool:
-    return bound >= cost - EQUAL * abs(cost)
+def _closed(bound: float, cost: float, gap: float) -> bool:
+    return bound >= cost - gap * abs(cost)
 
 
 def _ascended(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> Dual:
@@ -176,7 +177,7 @@ def _ascended(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -
             if excess <= 0.0 and core.offset + cost < incumbent.cost:
                 incumbent.propose(labels)
         limit = min(incumbent.cost, cutoff)
-        if _closed(core.offset + dual.bound, limit) or (
+        if _closed(core.offset + dual.bound, limit, budget.gap) or (
             core.usage is None and limit - (core.offset + dual.bound) <= CLOSE * abs(limit)
         ):
             break

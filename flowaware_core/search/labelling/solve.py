@@ -21,6 +21,7 @@ def solve(
     iterations: int = ITERATIONS,
     seconds: float | None = None,
     cutoff: float = np.inf,
+    gap: float = EQUAL,
 ) -> Solution:
     """The cheapest labelling found that fits, with a proven lower bound.
 
@@ -32,11 +33,12 @@ def solve(
         iterations: steps of the bound; more takes longer and finds more.
         seconds: wall-clock time after which to stop improving; None = only iterations count.
         cutoff: labellings that cost so much or more are not looked for, and the bound is not raised further.
+        gap: part of the cost by which it and the bound may differ at the end.
 
     Returns:
         the solution; where no labelling was found that fits, the one of least peak with `feasible` False.
     """
-    budget = Budget(iterations, seconds)
+    budget = Budget(iterations, seconds, gap)
     best = _Best(problem)
     for seed in checked_seeds(problem, seeds):
         best.offer(seed)
