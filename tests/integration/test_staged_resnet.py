@@ -17,7 +17,8 @@ from tests.contract.staged import cluster
 from zoo.config import compose
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-STEPS, RATE = 5, 0.05
+# So slow that rounding is not amplified: deep networks with batch statistics are chaotic at the usual speed.
+STEPS, RATE = 5, 5e-5
 
 
 def recipe(**sizes: Any) -> ResNetRecipe:
