@@ -2,8 +2,8 @@
 
 Bytes are those that one device puts in, times loop trip counts. A kind passes within `BYTES_TOLERANCE` of the prediction or
 within `BYTES_FLOOR` bytes of it, and a kind that was not predicted may hold at most `STRAY_SHARE` of all bytes. Memory is held
-against the prediction for the backend that compiled and passes within `MEMORY_TOLERANCE`, or `MEMORY_FLOOR` of the device's memory;
-it is None where that backend's memory says nothing about the target.
+against the prediction for the backend that compiled and passes within `MEMORY_TOLERANCE`, `MEMORY_FLOOR` bytes or
+`MEMORY_SHARE` of the device's memory; it is None where that backend's memory says nothing about the target.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BYTES_TOLERANCE = 0.10
 BYTES_FLOOR = 64 * 1024
 STRAY_SHARE = 0.01
 MEMORY_TOLERANCE = 0.15
-# Of a device's memory: less is layouts and scratch of a tiny program, not what decides a plan.
-MEMORY_FLOOR = 1e-3
+# Layouts and scratch of a tiny program, not what decides a plan: so many bytes, or such a part of a device's memory.
+MEMORY_FLOOR, MEMORY_SHARE = 2**23, 1e-3
 # So many lines of the program are named.
 NAMED = 10
 
@@ -132,7 +132,10 @@ def audit(compiled: jax.stages.Compiled, plan: Plan, step: Split | None = None) 
     held = versions.memory(compiled)
     memory = {"predicted": laid_out["total"], "compiled": None if held is None else held.total}
     flops = {"predicted": plan.predicted.flops, "compiled": hlo.flops(module)}
-    findings = [*_collective_findings(sides), *_memory_findings(memory, MEMORY_FLOOR * plan.device["usable_bytes"])]
+    findings = [
+        *_collective_findings(sides),
+        *_memory_findings(memory, max(MEMORY_FLOOR, MEMORY_SHARE * plan.device["usable_bytes"])),
+    ]
     off = {kind for kind in sides if _off(sides[kind], sides)}
     if step is not None and off:
         findings += _strays(found, step, plan, off)

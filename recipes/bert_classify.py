@@ -61,14 +61,12 @@ class BertClassifyRecipe(BertTuning):
         return jnp.mean(losses_BK, axis=-1), right_B.astype(jnp.float32), weight_B
 
     def evaluate(self, state: State, batch: Batch) -> dict[str, jax.Array]:
-        """Sums over the rows that count; for labels also, of each, {"hits", "said", "meant"} [K]; for numbers, their moments."""
+        """Sums over the rows that count; for labels also, of each, {"hits", "said", "meant"} [K]."""
         logits_BK = self.logits(state["params"], batch)
         losses, right, weight_B = self.judged(logits_BK, batch)
         sums = {"loss": jnp.sum(weight_B * losses), "accuracy": jnp.sum(weight_B * right), "count": jnp.sum(weight_B)}
         if self.data_config.kind == "regression":
-            x, y = logits_BK[:, 0], batch["label"]
-            moments = {"x": x, "y": y, "xx": x * x, "yy": y * y, "xy": x * y}
-            return sums | {name: jnp.sum(weight_B * value) for name, value in moments.items()}
+            return sums
         if self.data_config.kind == "classes":
             numbers = jnp.arange(len(self.labels))
             said = jnp.argmax(logits_BK, axis=1)[:, None] == numbers
@@ -83,19 +81,35 @@ class BertClassifyRecipe(BertTuning):
         }
 
     def figures(self, totals: Mapping[str, Any]) -> dict[str, float]:
-        """Of the whole split: loss, accuracy, and F1 (mean over labels, and over all) or the correlation of numbers."""
+        """Of the whole split: loss, and of labels accuracy and F1 (mean over labels, and over all)."""
         count = totals["count"]
-        found = {"loss": totals["loss"] / count, "accuracy": totals["accuracy"] / count}
-        if self.data_config.kind == "regression":
-            mean_x, mean_y = totals["x"] / count, totals["y"] / count
-            spread = (totals["xx"] / count - mean_x**2) * (totals["yy"] / count - mean_y**2)
-            found["pearson"] = (totals["xy"] / count - mean_x * mean_y) / np.sqrt(max(spread, 1e-12))
-        else:
+        found = {"loss": totals["loss"] / count}
+        if self.data_config.kind != "regression":
+            found["accuracy"] = totals["accuracy"] / count
             hits, both = np.asarray(totals["hits"]), np.asarray(totals["said"]) + np.asarray(totals["meant"])
             there = both > 0  # a label that no row has and none was given says nothing
             found["f1"] = float(np.mean(2 * hits[there] / both[there])) if there.any() else 0.0
             found["f1_micro"] = float(2 * hits.sum() / max(both.sum(), 1))
         return {**{name: float(value) for name, value in found.items()}, "examples": float(count)}
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        return ("pearson",) if self.data_config.kind == "regression" else ()
+
+    def outputs(self, state: State, batch: Batch) -> dict[str, jax.Array]:
+        """{"said", "meant"} [B] of numbers, for `scores`."""
+        if self.data_config.kind != "regression":
+            return {}
+        return {"said": self.logits(state["params"], batch)[:, 0], "meant": batch["label"]}
+
+    def scores(self, found: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The correlation of numbers; 0 where either side is constant."""
+        if "said" not in found:
+            return {}
+        sides = [np.asarray(found[name], np.float64) for name in ("said", "meant")]
+        x, y = (side - side.mean() for side in sides)
+        spread = float(np.sqrt((x @ x) * (y @ y)))
+        return {"pearson": float(x @ y) / spread if spread > 0 else 0.0}
 
     def says(self, params: Any, vocabulary: WordPiece, batch: int) -> Predictor:
         """{"label", "probabilities"}, {"labels", "probabilities"} for several, or {"value"}."""

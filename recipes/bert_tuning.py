@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 
 # What Hugging Face keeps beside a vocabulary.
-SETTINGS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+TOKENIZER = "tokenizer_config.json"
+SETTINGS = ("tokenizer.json", TOKENIZER, "special_tokens_map.json")
 
 
 class BertTuning(Recipe):
@@ -202,10 +204,16 @@ class BertTuning(Recipe):
 
     def companions(self) -> dict[str, str]:
         """Files to keep beside the checkpoints, by name, for whoever uses the weights: the vocabulary and what is beside it."""
-        found = {"vocab.txt": "\n".join(self.vocabulary(self._table).words) + "\n"}
-        place = self._vocabulary_place()
-        settings = [place / name for name in SETTINGS] if place is not None and place.is_dir() else []
-        return found | {file.name: file.read_text() for file in settings if file.is_file()}
+        vocabulary, place = self.vocabulary(self._table), self._vocabulary_place()
+        folder = place if place is None or place.is_dir() else place.parent
+        beside = {name: folder / name for name in SETTINGS if folder is not None and (folder / name).is_file()}
+        found = {name: file.read_text() for name, file in beside.items()}
+        said = json.loads(found.get(TOKENIZER, "{}"))
+        if said.get("do_lower_case", True) != vocabulary.lowercase:
+            found.pop("tokenizer.json", None)  # it would do otherwise
+        said |= {"do_lower_case": vocabulary.lowercase}
+        said = {"tokenizer_class": "BertTokenizer", "model_max_length": self.model_config.max_positions} | said
+        return found | {"vocab.txt": "\n".join(vocabulary.words) + "\n", TOKENIZER: json.dumps(said, indent=2) + "\n"}
 
     def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
         """Records with the columns of the table to what the head says of them, or texts to embeddings (task=embed).

@@ -62,7 +62,13 @@ def convert(words: list[str]) -> int:
 
     given = dict(word.split("=", 1) for word in words if "=" in word)
     adapter = given.pop("adapter", "false")
-    if set(given) != {"from", "to"} or not all("=" in word for word in words) or adapter not in ("true", "false"):
+    once = len({word.partition("=")[0] for word in words}) == len(words)
+    if (
+        set(given) != {"from", "to"}
+        or not all("=" in word for word in words)
+        or not once
+        or adapter not in ("true", "false")
+    ):
         raise UserError(
             f"convert takes from=PATH to=PATH and adapter=true or false; got {' '.join(words) or 'nothing'}"
         )

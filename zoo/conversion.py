@@ -33,6 +33,12 @@ from zoo.training.checkpoints import Checkpoints, locate
 from zoo.typed import typed
 
 Arrays = dict[str, np.ndarray]
+# What their configuration calls the kinds of labels.
+PROBLEMS = {
+    "classes": "single_label_classification",
+    "several": "multi_label_classification",
+    "regression": "regression",
+}
 COMPANIONS = ("vocab.txt", "spiece.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 LEARNED = ("params", "batch_stats")
 
@@ -150,6 +156,9 @@ def _from_run(source: Path, target: Path, is_file: bool, load: Callable[[RecipeC
         if "id2label" in described and len(meta.get("labels", ())) == len(described["id2label"]):
             described["id2label"] = {str(number): name for number, name in enumerate(meta["labels"])}
             described["label2id"] = {name: number for number, name in enumerate(meta["labels"])}
+        kind = meta.get("recipe", {}).get("data", {}).get("kind")
+        if kind in PROBLEMS and "id2label" in described:
+            described["problem_type"] = PROBLEMS[kind]
         (target / "config.json").write_text(json.dumps(described, indent=2) + "\n")
         _copy_companions(checkpoints.directory.parent, target)
     yield from (f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())

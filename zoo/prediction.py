@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from zoo.errors import PartlyFailed, Stopped, UserError
 
+# What predictions are called; a record may have a column of the same name, in whose place they are written.
+PREDICTED = frozenset("answer embedding error fills generated label labels probabilities score start value".split())
 Record = dict[str, Any]
 Predictor = Callable[[Sequence[Record]], list[Record]]
 
@@ -38,22 +40,30 @@ def run(
     Raises:
         Stopped: it was so.
         PartlyFailed: some records have an error.
+        UserError: the lines that are there are of other records, or no record of the first batch can be predicted.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    done, failed = _kept(output)
+    lines, remaining = _kept(output), iter(records)
+    done, failed = len(lines), sum("error" in line for line in lines)
+    _check_lines(output, lines, remaining)
     if done:
         say(f"{output} has {done} lines already; going on after them")
-    remaining = itertools.islice(iter(records), done, None)
+    some = list(itertools.islice(remaining, batch))
+    first = _predicted(predict, some) if some and not done and not stopped() else None
+    if first is not None and len(first) > 1 and all(one.keys() == {"error"} and one == first[0] for one in first):
+        raise UserError(first[0]["error"])  # not one bad record, but another kind of file
+    output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("a", encoding="utf-8") as file:
-        while some := list(itertools.islice(remaining, batch)):
+        while some:
             if stopped():
                 raise Stopped(f"{done} records are in {output}; the same command goes on after them")
-            for record, found in zip(some, _predicted(predict, some), strict=True):
+            predicted, first = first if first is not None else _predicted(predict, some), None
+            for record, found in zip(some, predicted, strict=True):
                 failed += "error" in found
                 file.write(json.dumps({**record, **found}, ensure_ascii=False) + "\n")
             file.flush()
             done += len(some)
             say(f"{done} records")
+            some = list(itertools.islice(remaining, batch))
     if failed:
         raise PartlyFailed(f'{failed} of {done} records failed; their lines in {output} have "error"')
     return done
@@ -68,16 +78,26 @@ def _predicted(predict: Predictor, some: Sequence[Record]) -> list[Record]:
         return [_predicted(predict, [one])[0] for one in some]
 
 
-def _kept(output: Path) -> tuple[int, int]:
-    """How many whole lines there are, and how many of them have an error; what follows them is cut off."""
+def _check_lines(output: Path, lines: Sequence[Record], records: Iterator[Record]) -> None:
+    """Takes as many records as there are lines. Raises UserError where a line is not of its record."""
+    for number, (line, record) in enumerate(zip(lines, records, strict=False), start=1):
+        given = json.loads(json.dumps(record)).items()
+        if any(line.get(name) != value for name, value in given if name not in PREDICTED):
+            raise UserError(f"line {number} of {output} is of another record; name another output, or remove that file")
+
+
+def _kept(output: Path) -> list[Record]:
+    """The whole lines that there are; what follows them is cut off."""
     if not output.exists():
-        return 0, 0
+        return []
     content = output.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
         output.write_bytes(whole)
-    lines = whole.splitlines()
-    return len(lines), sum("error" in json.loads(line) for line in lines)
+    try:
+        return [json.loads(line) for line in whole.splitlines()]
+    except ValueError:
+        raise UserError(f"{output} is there and is no JSON lines; name another output") from None
 
 
 def text_of(record: Record, column: str) -> str:

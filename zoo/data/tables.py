@@ -32,7 +32,8 @@ class TableFiles:
             `test`, every tenth row of `train` tests.
         labels: names of the labels in the order of their numbers; null: those of the training file, sorted.
         vocabulary: vocab.txt, or the folder with it; null: beside the weights of init_from, else in data_dir.
-        lowercase: texts are made lower-case and lose their accents.
+        lowercase: texts are made lower-case and lose their accents; null: as tokenizer_config.json beside the vocabulary says,
+            else they are.
         readers: threads that prepare batches; 0 prepares each one when it is asked for.
     """
 
@@ -42,7 +43,7 @@ class TableFiles:
     test: str | None = None
     labels: tuple[str, ...] | None = None
     vocabulary: str | None = None
-    lowercase: bool = True
+    lowercase: bool | None = None
     readers: int = 2
 
     def __post_init__(self) -> None:
@@ -169,11 +170,23 @@ def check_label(config: TableConfig, labels: Sequence[str], row: Row, place: Pat
                 f"{place}: {config.label}={row[config.label]!r} is no finite number, as kind=regression wants"
             )
         return
+    if config.kind == "classes" and isinstance(row[config.label], list):
+        raise UserError(f"{place}: {config.label} is a list; recipe.data.kind=several takes several labels")
     if config.kind == "classes" and not labels_of(config, row)[0].strip():
         raise UserError(f"{place}: {config.label} is empty beside {config.text}={str(row[config.text])[:60]!r}")
     for one in labels_of(config, row):
         if one not in labels:
-            raise UserError(f"{place}: {config.label}={one!r} is not a label; known are {', '.join(labels)}")
+            known = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
+            hint = "; recipe.data.kind=regression takes numbers" if all(map(_is_number, labels)) else ""
+            raise UserError(f"{place}: {config.label}={one!r} is not a label; known are {known}{hint}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _stand_in(config: TableConfig, place: Path) -> Table:

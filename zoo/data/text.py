@@ -64,7 +64,8 @@ class TextConfig:
         length: tokens of an example; of T5, of its source.
         column: what holds the text in JSON lines, CSV and Parquet.
         vocabulary: file of the vocabulary; null: vocab.txt or spiece.model in data_dir; "train": learned from the text.
-        lowercase: BERT's text is made lower-case and loses its accents.
+        lowercase: BERT's text is made lower-case and loses its accents; null: as tokenizer_config.json beside the vocabulary
+            says, else it is.
         mask_share: of the tokens that are masked, or taken out in spans.
         most_masked: masked tokens of an example at most; null: what `mask_share` gives.
         whole_words: mask words as a whole.
@@ -78,7 +79,7 @@ class TextConfig:
     length: int
     column: str = "text"
     vocabulary: str | None = None
-    lowercase: bool = True
+    lowercase: bool | None = None
     mask_share: float = 0.15
     most_masked: int | None = None
     whole_words: bool = True
@@ -194,7 +195,9 @@ def open_vocabulary(kind: type[Vocabulary], config: TextConfig, data_dir: Path, 
         documents = (document for shard in text.train for document in shard.documents())
         small = min(size, 8000)
         train = (
-            functools.partial(train_wordpiece, lowercase=config.lowercase) if kind is WordPiece else train_sentencepiece
+            functools.partial(train_wordpiece, lowercase=config.lowercase is not False)
+            if kind is WordPiece
+            else train_sentencepiece
         )
         found = train(documents, small)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -156,8 +157,8 @@ def check_belongs(size: int, place: Path | None, rows: int, share: float) -> Non
         )
 
 
-def read_wordpiece(path: Path, lowercase: bool = True) -> WordPiece:
-    """A vocab.txt, or the folder that holds one."""
+def read_wordpiece(path: Path, lowercase: bool | None = None) -> WordPiece:
+    """A vocab.txt, or the folder that holds one; `lowercase` None: as tokenizer_config.json beside it says, else true."""
     path = path / "vocab.txt" if path.is_dir() else path
     if not path.is_file():
         raise UserError(f"{path} does not exist; it should be a vocabulary of BERT (vocab.txt), a token a line")
@@ -165,8 +166,19 @@ def read_wordpiece(path: Path, lowercase: bool = True) -> WordPiece:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a vocabulary of BERT (vocab.txt), a token a line: it is not text") from None
+    if lowercase is None:
+        lowercase = _lowercases(path.with_name("tokenizer_config.json"))
     # Not splitlines: a token may be a sign that it takes for the end of a line.
     return WordPiece(text.removesuffix("\n").replace("\r\n", "\n").split("\n"), lowercase, str(path))
+
+
+def _lowercases(settings: Path) -> bool:
+    if not settings.is_file():
+        return True
+    try:
+        return bool(json.loads(settings.read_text()).get("do_lower_case", True))
+    except (ValueError, AttributeError):
+        raise UserError(f"{settings} is no JSON object; get it again") from None
 
 
 def read_sentencepiece(path: Path) -> SentencePiece:

@@ -90,6 +90,35 @@ def test_the_labels_are_learned_and_said(folder: Path, tmp_path: Path) -> None:
     assert np.isclose(np.linalg.norm(embedded[0]["embedding"]), 1, atol=1e-5)
 
 
+def test_the_correlation_of_large_numbers_is_one(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(f"w{n % 20},{1e5 + n}" for n in range(20)))
+    recipe = made(tmp_path, folder, data={"kind": "regression"})
+    assert recipe.scored == ("pearson",) and recipe.labels == ("value",)
+    numbers = np.float32(1e5) + np.arange(20, dtype=np.float32)
+    assert np.isclose(recipe.scores({"said": 2 * numbers, "meant": numbers})["pearson"], 1)
+    assert np.isclose(recipe.scores({"said": -numbers, "meant": numbers})["pearson"], -1)
+    assert recipe.scores({"said": 0 * numbers, "meant": numbers}) == {"pearson": 0.0}
+    state = jax.jit(recipe.initial_state)(jax.random.key(0))
+    batch = next(recipe.batches("test", 0, 0, 8))
+    assert {name: len(value) for name, value in recipe.outputs(state, batch).items()} == {"said": 8, "meant": 8}
+    totals = {name: np.asarray(value) for name, value in recipe.evaluate(state, batch).items()}
+    assert set(recipe.figures(totals)) == {"loss", "examples"}
+
+
+def test_tokenizer_settings_travel_and_say_what_the_run_did(folder: Path, tmp_path: Path) -> None:
+    said = json.loads(made(folder, folder).companions()["tokenizer_config.json"])
+    assert said == {"tokenizer_class": "BertTokenizer", "model_max_length": 12, "do_lower_case": True}
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max_length": 10}')
+    (tmp_path / "tokenizer.json").write_text("{}")
+    kept = made(folder, tmp_path).companions()
+    assert json.loads(kept["tokenizer_config.json"])["model_max_length"] == 10 and kept["tokenizer.json"] == "{}"
+    assert not made(folder, tmp_path).vocabulary().lowercase
+    other = made(folder, tmp_path, data={"lowercase": True}).companions()
+    assert json.loads(other["tokenizer_config.json"])["do_lower_case"] and "tokenizer.json" not in other
+
+
 def test_other_weights_tables_and_tasks_are_refused(folder: Path, tmp_path: Path) -> None:
     recipe = made(folder, folder)
     with pytest.raises(UserError, match=r"has no head for this \(classifier\); fine-tune it first"):

@@ -52,3 +52,20 @@ def test_a_bad_record_has_an_error_and_the_others_are_done(tmp_path: Path) -> No
 def test_a_record_without_text_lists_what_it_has() -> None:
     with pytest.raises(UserError, match="no text in 'text'; the record has body, id"):
         text_of({"body": "x", "id": 1}, "text")
+
+
+def test_lines_of_other_records_are_not_taken_for_these(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text('{"text": "9", "twice": 18}\n')
+    with pytest.raises(UserError, match=r"line 1 of .*out.jsonl is of another record; name another output"):
+        run(RECORDS, doubled, out, 4, lambda line: None)
+    out.write_text(
+        '{"text": "0", "label": "predicted", "twice": 0}\n'
+    )  # a label of the record gave way to the prediction
+    assert run([{**RECORDS[0], "label": "given"}, RECORDS[1]], doubled, out, 4, lambda line: None) == 2
+
+
+def test_a_file_of_another_kind_is_refused_whole(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no text in 'text'; the record has body"):
+        run([{"body": "a"}, {"body": "b"}], doubled, tmp_path / "out.jsonl", 2, lambda line: None)
+    assert not list(tmp_path.iterdir())

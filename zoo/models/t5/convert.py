@@ -80,6 +80,9 @@ def from_hugging_face(
     arrays["shared.weight"] = arrays[first]
     if config.tied:
         arrays.pop("lm_head.weight", None)
+    elif config.gated:
+        # What is written once for both is the same in both; T5 1.1 does not scale it.
+        arrays.setdefault("lm_head.weight", arrays[first])
     found = imported(arrays, names(config.gated), abstract_params(config), IGNORED, source, heads)
     if found.missing:
         raise UserError(f"{source} has nothing for {found.missing[0]}; are gated and tied those of the weights?")
@@ -115,7 +118,8 @@ def config_from(hugging_face: Mapping[str, Any], **changes: Any) -> T5Config:
         "intermediate": hugging_face["d_ff"],
         "activation": ours[activation],
         "gated": gated,
-        "tied": hugging_face.get("tie_word_embeddings", True),
+        # Newer files call every model tied, and say by this whether the output is the embedding, scaled.
+        "tied": hugging_face.get("scale_decoder_outputs", hugging_face.get("tie_word_embeddings", True)),
         "num_buckets": hugging_face.get("relative_attention_num_buckets", 32),
         "max_distance": hugging_face.get("relative_attention_max_distance", 128),
         "norm_epsilon": hugging_face.get("layer_norm_epsilon", 1e-6),

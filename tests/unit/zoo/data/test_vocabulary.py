@@ -85,3 +85,11 @@ def test_a_token_that_stands_twice_is_named(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n")
     with pytest.raises(UserError, match="has the token 'a' twice"):
         read_wordpiece(tmp_path)
+
+
+def test_case_is_kept_where_the_settings_beside_the_vocabulary_say_so(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsoup\nSoup\n")
+    assert read_wordpiece(tmp_path).encode(["Soup"]) == [[5]]
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert read_wordpiece(tmp_path).encode(["Soup"]) == [[6]]
+    assert read_wordpiece(tmp_path, lowercase=True).encode(["Soup"]) == [[5]]

@@ -57,6 +57,16 @@ def test_copies_of_tied_weights_are_left_out_and_reported() -> None:
         from_hugging_face(weights | {"lm_head.weight": weights["shared.weight"] + 1}, OLDER)
 
 
+def test_an_output_that_is_not_scaled_is_not_tied() -> None:
+    """As newer files say it, which call every model tied; what is equal may be written once."""
+    said = config_to(NEWER) | {"tie_word_embeddings": True, "scale_decoder_outputs": False}
+    assert not config_from(said).tied
+    assert config_from(config_to(OLDER) | {"scale_decoder_outputs": True}).tied
+    weights = to_hugging_face(random_params(NEWER), NEWER)
+    del weights["lm_head.weight"]
+    np.testing.assert_array_equal(from_hugging_face(weights, NEWER).params["output"], weights["shared.weight"])
+
+
 def test_the_wrong_kind_is_refused() -> None:
     with pytest.raises(UserError, match="which this model does not know"):
         from_hugging_face(to_hugging_face(random_params(OLDER), OLDER), dataclasses.replace(OLDER, gated=True))
