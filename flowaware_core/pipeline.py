@@ -254,7 +254,7 @@ class _Chain:
     Attributes:
         weights: [equations] seconds of both passes of a micro-batch.
         positions: where a cut may be.
-        entry: [positions] seconds in which what passes each cut gets there and back.
+        entry: [equations + 1] seconds in which what passes a cut before each equation gets there and back.
     """
 
     weights: np.ndarray
@@ -264,9 +264,9 @@ class _Chain:
     @staticmethod
     def of(trunk: Trunk, cluster: Cluster, count: int) -> _Chain:
         inside, link = _inside(cluster, count), natural(cluster).axes[0]
-        positions = candidates(trunk.crossing)
         per_byte = 1.0 / (inside.num_devices * link.bandwidth_bytes_per_s)
-        return _Chain(_weights(trunk, inside), positions, 2.0 * (trunk.crossing[positions] * per_byte + link.latency_s))
+        entry = 2.0 * (np.asarray(trunk.crossing) * per_byte + link.latency_s)
+        return _Chain(_weights(trunk, inside), candidates(trunk.crossing), entry)
 
     def between(self, other: _Chain, share: float, least: float) -> _Chain:
         """For micro-batches `share` times as large, where those of `other` are `least` times as large: all grows evenly."""
@@ -275,11 +275,11 @@ class _Chain:
         return _Chain(mixed(self.weights, other.weights), self.positions, mixed(self.entry, other.entry))
 
     def partition(self, count: int, parts: int) -> tuple[int, ...] | None:
-        return partition(self.weights, self.positions, self.entry, count, parts)
+        return partition(self.weights, self.positions, self.entry[self.positions], count, parts)
 
     def entries(self, cuts: Sequence[int]) -> list[float]:
         """Seconds in which a micro-batch gets to each stage, and back."""
-        return [0.0, *(float(self.entry[np.searchsorted(self.positions, cut)]) for cut in cuts)]
+        return [0.0, *(float(self.entry[cut]) for cut in cuts)]
 
     def loads(self, cuts: Sequence[int]) -> list[float]:
         edges = [0, *cuts, len(self.weights)]

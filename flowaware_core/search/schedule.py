@@ -61,6 +61,8 @@ def scheduled(first: Trial, again: Callable[[Schedule, float], Trial]) -> Trial:
                 below = best.result.best.estimate.step_s if best.fits else math.inf
                 trial = again(Schedule(count, tuple((name, kept) for name in names)), below)
                 best = _better(best, trial)
+                if trial.result.bound >= below:
+                    break  # smaller parts take no less
             seen.setdefault(kept, {})[count] = trial.fits
             counts = _next(task.micro_batches, seen[kept], count, trial.result.best)
     return _relaxed(best, again)
