@@ -19,7 +19,7 @@ import numpy as np
 
 from flowaware_core import versions
 from flowaware_core.cluster.mesh import natural
-from flowaware_core.cluster.model import GIB, Cluster
+from flowaware_core.cluster.model import GIB, Cluster, Level
 from flowaware_core.cost import communication, compute
 from flowaware_core.cost.estimate import Estimate, estimate
 from flowaware_core.garbage import collection_paused
@@ -149,7 +149,7 @@ def pipeline(
     Args:
         training: loss and optimizer.
         state, batch: arrays or shapes.
-        cluster: the devices; stages are groups of the members of its outermost level.
+        cluster: the devices; stages are groups of the members of its outermost level that has several.
         stages: how many; None chooses.
         micro_batches: how many parts of the batch; None chooses among those that the loss allows.
         name: what the pipeline is called.
@@ -175,7 +175,7 @@ def _pipeline(
     name: str,
 ) -> Pipeline:
     task = training.task(state, batch, name)
-    outer = cluster.levels[0]
+    outer = _outermost(cluster)
     groups = [count for count in range(2, outer.size + 1) if outer.size % count == 0]
     if stages is not None and stages not in groups:
         raise ValueError(
@@ -287,12 +287,16 @@ class _Chain:
         return [float(self.weights[i:j].sum()) + e for (i, j), e in zip(spans, self.entries(cuts), strict=True)]
 
 
+def _outermost(cluster: Cluster) -> Level:
+    """The outermost level that has several members."""
+    return next((level for level in cluster.levels if level.size > 1), cluster.levels[0])
+
+
 def _inside(cluster: Cluster, count: int) -> Cluster:
     """The devices of one stage."""
-    outer = cluster.levels[0]
-    return dataclasses.replace(
-        cluster, levels=(dataclasses.replace(outer, size=outer.size // count), *cluster.levels[1:])
-    )
+    outer = _outermost(cluster)
+    fewer = dataclasses.replace(outer, size=outer.size // count)
+    return dataclasses.replace(cluster, levels=tuple(fewer if level is outer else level for level in cluster.levels))
 
 
 def _planned_stages(

@@ -93,6 +93,14 @@ def test_an_update_of_all_parameters_together_cannot_be_split() -> None:
         fa.pipeline(training, state, data(), cluster(), micro_batches=4)
 
 
+def test_a_single_node_is_cut_between_its_cards() -> None:
+    training = fa.Training(language, optax.sgd(1e-3), splits=True)
+    state = training.initial(weights(jax.random.key(0)), jax.random.key(1))
+    one = fa.Cluster("one", cluster().device, (fa.Level("node", 1, 1e9, 1e-9), fa.Level("card", 4, 1e10, 1e-9)))
+    plan = fa.pipeline(training, state, data(), one, stages=2, micro_batches=4)
+    assert [stage.candidate.mesh.sizes for stage in plan.stages] == [(2,), (2,)]
+
+
 def test_what_is_asked_for_must_be_possible() -> None:
     training = fa.Training(language, optax.sgd(1e-3), splits=True)
     state = training.initial(weights(jax.random.key(0)), jax.random.key(1))

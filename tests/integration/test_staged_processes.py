@@ -55,3 +55,40 @@ def test_two_processes_hold_a_stage_each(
     process = started(tmp_path, root, BODY.format(training=KINDS[kind]), devices=8)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0 and "parts equal" in out, err  # the lines of process 0 alone are shown
+
+
+RESNET = """
+import dataclasses, jax.numpy as jnp
+import flowaware_core as fa
+from tests.contract.staged import cluster
+from tests.integration import test_staged_resnet as staged
+ours = staged.small(jnp.float64)
+how, batch = staged.training(ours), staged.drawn(jnp.float64)
+make = lambda: staged.begin(ours, how, jnp.float64)
+plan = fa.pipeline(how, jax.eval_shape(make), batch, staged.SPREAD, micro_batches=2)
+step = fa.PipelinedStep(plan)
+state, found = step(step.initial(make), step.placed(batch))
+begun = jax.jit(make)()
+expected, right = jax.jit(how.step(fa.Schedule(2)))(begun, batch)
+apart = abs(float(found["loss"].addressable_data(0)) / float(right["loss"]) - 1)
+pairs = list(zip(*(jax.tree.leaves(tree["params"]) for tree in (begun, state, expected)), strict=True))
+largest = max(float(np.abs(np.asarray(old) - np.asarray(other)).max()) for old, _, other in pairs)
+worst = max(
+    float(np.abs(shard.data - np.asarray(other)[shard.index]).max())
+    for _, one, other in pairs
+    for shard in getattr(one, "addressable_shards", ())
+)
+print(f"resnet: loss apart by {apart}, gradients by {worst / largest} of the largest")
+assert apart < 1e-10 and worst < 1e-10 * largest
+processes.leave(0, group)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_resnet_in_two_processes(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    process = started(tmp_path, root, RESNET, devices=8)
+    out, err = process.communicate(timeout=3000)
+    assert process.returncode == 0 and "resnet: loss apart" in out, err
+    print(out.splitlines()[-1])

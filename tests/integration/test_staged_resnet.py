@@ -19,6 +19,8 @@ from zoo.config import compose
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 # So slow that rounding is not amplified: deep networks with batch statistics are chaotic at the usual speed.
 STEPS, RATE = 5, 5e-5
+# Links that are quick enough for so small a network to be split within its stages.
+SPREAD = cluster(1e15, inside=1e16, latency=1e-12)
 
 
 def recipe(**sizes: Any) -> ResNetRecipe:
@@ -26,6 +28,19 @@ def recipe(**sizes: Any) -> ResNetRecipe:
         ["recipe=resnet152", "cluster=local", *(f"recipe.{k.replace('__', '.')}={v}" for k, v in sizes.items())]
     )
     return ResNetRecipe(config.recipe, config.data_dir)
+
+
+def small(dtype: Any) -> ResNetRecipe:
+    """As deep, but narrow, and for small images."""
+    ours = recipe(model__width=8, data__image_size=32, data__global_batch=16)
+    ours.model_config = dataclasses.replace(ours.model_config, dtype=np.dtype(dtype).name)
+    ours.model = ours.model_class(ours.model_config)
+    return ours
+
+
+def drawn(dtype: Any) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    return {"image": draw.normal(size=(16, 32, 32, 3)).astype(dtype), "label": draw.integers(0, 1000, 16)}
 
 
 def training(ours: ResNetRecipe) -> fa.Training:
@@ -62,13 +77,10 @@ def test_stages_are_chosen_and_even() -> None:
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
 def test_two_stages_are_equal_to_one_device(dtype: Any) -> None:
     with jax.enable_x64(dtype == jnp.float64):
-        ours = recipe(model__width=8, data__image_size=32, data__global_batch=16)
-        ours.model_config = dataclasses.replace(ours.model_config, dtype=np.dtype(dtype).name, convolution="products")
-        ours.model = ours.model_class(ours.model_config)
-        how, draw = training(ours), np.random.default_rng(0)
-        batch = {"image": draw.normal(size=(16, 32, 32, 3)).astype(dtype), "label": draw.integers(0, 1000, 16)}
+        ours, batch = small(dtype), drawn(dtype)
+        how = training(ours)
         make = lambda: begin(ours, how, dtype)
-        plan = fa.pipeline(how, jax.eval_shape(make), batch, cluster(1e15, inside=1e16, latency=1e-12), micro_batches=2)
+        plan = fa.pipeline(how, jax.eval_shape(make), batch, SPREAD, micro_batches=2)
         assert all(stage.candidate.estimate.collectives for stage in plan.stages)  # each is split over its devices
         step = fa.PipelinedStep(plan)
         state, rows = step.initial(make), step.placed(batch)
