@@ -47,7 +47,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["tied weights, dropout, a norm over all", pytest.param("batch statistics", marks=pytest.mark.slow)]
+)
 def test_two_processes_hold_a_stage_each(
     kind: str, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
