@@ -52,7 +52,7 @@ class PipelinedStep:
         self._counts = _Counts(plan, self._stages[-1].mesh)
         self._keys = jax.jit(lambda rng, step: _keys(rng, step, plan.micro_batches))
         self._cut = jax.jit(lambda leaf: list(interleaved(leaf, plan.micro_batches)))
-        self._metrics = sorted(jax.eval_shape(plan.training.step(), plan.state, plan.batch)[1])
+        self._metrics = sorted({"loss", *self._counts.metrics, *plan.training.record})
         self.in_shardings = (self._state_shardings(), self._batch_shardings())
 
     def __call__(self, state: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
@@ -193,6 +193,9 @@ def _runner(planned: PlannedStage, devices: Sequence[Any]) -> Runner:
 class _Counts:
     """The normalisers of the whole batch, which need no model.
 
+    Attributes:
+        metrics: the names of the loss's further means.
+
     Raises:
         ValueError: one depends on parameters.
     """
@@ -202,7 +205,9 @@ class _Counts:
         extra = None if training.extra is None else state[training.extra]
 
         def counts(params: Any, extra: Any, batch: Any, key: Any) -> dict[str, Any]:
-            return {name: mean.count for name, mean in training.loss(params, extra, batch, key).terms.items()}
+            found = training.loss(params, extra, batch, key)
+            self.metrics = tuple(found.metrics)
+            return {name: mean.count for name, mean in found.terms.items()}
 
         args = (state["params"], extra, plan.batch, state["rng"])
         trunk = Trunk(counts, args, weights=(0, 1))

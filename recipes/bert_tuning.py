@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from recipes.recipe import Batch, Recipe
-from zoo.conversion import share_of_tokens, variables_from
+from zoo.conversion import SETTINGS, TOKENIZER, share_of_tokens, variables_from
 from zoo.data.tables import Row, RowBatches
 from zoo.data.vocabulary import WordPiece, check_belongs, read_wordpiece, train_wordpiece
 from zoo.errors import UserError
@@ -30,11 +30,6 @@ from zoo.typed import typed
 
 if TYPE_CHECKING:
     from zoo.config import RecipeConfig
-
-
-# What Hugging Face keeps beside a vocabulary.
-TOKENIZER = "tokenizer_config.json"
-SETTINGS = ("tokenizer.json", TOKENIZER, "special_tokens_map.json")
 
 
 class BertTuning(Recipe):

@@ -39,7 +39,10 @@ PROBLEMS = {
     "several": "multi_label_classification",
     "regression": "regression",
 }
-COMPANIONS = ("vocab.txt", "spiece.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+TOKENIZER = "tokenizer_config.json"
+# What Hugging Face keeps beside a vocabulary.
+SETTINGS = ("tokenizer.json", TOKENIZER, "special_tokens_map.json")
+COMPANIONS = ("vocab.txt", "spiece.model", *SETTINGS)
 LEARNED = ("params", "batch_stats")
 
 

@@ -31,7 +31,7 @@ from zoo.training.job import load
 
 BATCH = 32
 # What a run was told of its data that says nothing about others.
-OF_TRAINING = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers", "unanswerable")
+OF_TRAINING = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers")
 # Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
 PATHS = ("params", "alignments", "databases", "templates", "structures", "hits", "references")
 
