@@ -56,7 +56,7 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
         argv: the words of the command, for the record.
     """
     job = prepare(config, machine.level, jax.process_count(), first=jax.process_index() == 0)
-    if job.origin.step >= job.steps:
+    if job.origin.reaches(job.steps):
         return job.say(words.finished(config, job.origin.step, job.steps))
     for sentence in (machine.sentence, job.recipe.summary(), *job.origin.notes):
         job.say(sentence)

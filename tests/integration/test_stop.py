@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 
 import pytest
 
+from zoo.runtime.signals import StopSignals
 from zoo.train import main
 
 
@@ -45,3 +47,17 @@ def test_two_processes_train_as_one_and_stop_together(start, command, straight, 
     assert f"stopped: step {last} of 100000 is saved" in err
     result = command(main, f"run_dir={tmp_path}", f"steps={last + 1}")
     assert result.code == 0 and f"resumed after step {last}" in result.out
+
+
+@pytest.mark.parametrize("steps", [5, 10])
+def test_a_stop_in_an_evaluation_does_not_change_the_run(command, straight, tmp_path, lines, monkeypatch, steps):
+    words = (f"run_dir={tmp_path}", "checkpoint_every=5", "eval_every=5")
+    with monkeypatch.context() as patch:
+        patch.setattr(StopSignals, "wanted", lambda self: sys._getframe(1).f_code.co_name == "evaluate")
+        result = command(main, *words, f"steps={steps}")
+    assert result.code == 75 and f"step 5 of {steps} is saved" in result.err
+    assert not lines(tmp_path, "test")
+    result = command(main, *words, "steps=10")
+    assert result.code == 0, result.err
+    for split in ("train", "test"):
+        assert lines(tmp_path, split) == lines(straight[0], split)

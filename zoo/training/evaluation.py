@@ -16,9 +16,14 @@ COUNT = "count"
 
 
 def evaluator(
-    recipe: Any, shardings: Mapping[str, NamedSharding], global_batch: int, rows: Rows, most_batches: int | None = None
-) -> Callable[[Any], dict[str, float]]:
-    """A function from a state to figures, by default `{name: mean over the examples, "examples": how many}`.
+    recipe: Any,
+    shardings: Mapping[str, NamedSharding],
+    global_batch: int,
+    rows: Rows,
+    stopping: Callable[[], bool],
+    most_batches: int | None = None,
+) -> Callable[[Any], dict[str, float] | None]:
+    """A function from a state to figures, by default `{name: mean over the examples, "examples": how many}`; None on a stop.
 
     Args:
         recipe: gives `batches("test", ...)` and `evaluate`; where it has `figures`, that turns the sums of the whole split
@@ -27,6 +32,7 @@ def evaluator(
         shardings: those of the training batch.
         global_batch: examples a batch, over all processes.
         rows: which part of each batch this process reads.
+        stopping: asked after every batch; all processes get the same answer.
         most_batches: how many to take of the split; None: all.
     """
     mesh = next(iter(shardings.values())).mesh
@@ -35,7 +41,7 @@ def evaluator(
     outputs_of = jax.jit(recipe.outputs, out_shardings=whole) if hasattr(recipe, "outputs") else None
     kept_of = jax.jit(lambda batch: {name: batch[name] for name in ("number", "weight")}, out_shardings=whole)
 
-    def evaluate(state: Any) -> dict[str, float]:
+    def evaluate(state: Any) -> dict[str, float] | None:
         local = recipe.batches("test", 0, 0, global_batch, (rows.index, rows.count))
         totals: dict[str, Any] = {}
         outputs: list[dict[str, np.ndarray]] = []
@@ -44,6 +50,8 @@ def evaluator(
                 totals[name] = totals.get(name, 0.0) + np.asarray(value, np.float64)
             if outputs_of is not None:
                 outputs.append(jax.device_get({**outputs_of(state, batch), **kept_of(batch)}))
+            if stopping():
+                return None
         found = dict(getattr(recipe, "figures", means)(totals))
         if outputs:
             found |= recipe.scores(counted(outputs))

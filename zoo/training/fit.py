@@ -13,7 +13,7 @@ from zoo.training.evaluation import evaluator
 from zoo.training.job import KEPT_CHECKPOINTS, Job, rows_of
 from zoo.training.judge import Judge, score
 from zoo.training.metrics import Journal
-from zoo.training.origin import Origin, record
+from zoo.training.origin import OWED, Origin, record
 from zoo.training.program import Program
 from zoo.training.progress import screen
 from zoo.training.stopping import agreement
@@ -51,11 +51,14 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> Origin | Non
     meta = {**record(config), "plan_hash": program.plan.hash, "global_batch": examples, "level": job.level}
     local = job.recipe.batches("train", config.seed, start, examples, (rows.index, rows.count))
     most = REHEARSED_EVALUATION_BATCHES if job.rehearses else None
+    stopping = agreement(stopped, program.step.mesh)
     deeds = loop.Deeds(
         step=program.compiled,
-        evaluate=evaluator(job.recipe, batch_shardings, examples, rows, most),
-        save=lambda step, value: checkpoints.save(step, value, facts() | meta | {"cursor": step} | judge.meta()),
-        stopping=agreement(stopped, program.step.mesh),
+        evaluate=evaluator(job.recipe, batch_shardings, examples, rows, stopping, most),
+        save=lambda step, value, owed: checkpoints.save(
+            step, value, facts() | meta | {"cursor": step} | judge.meta() | ({OWED: True} if owed else {})
+        ),
+        stopping=stopping,
         improved=judge.improved,
         enough=lambda: judge.is_enough,
         outgrown=getattr(job.recipe, "outgrown", lambda metrics: False),
@@ -67,7 +70,7 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> Origin | Non
     try:
         with Journal(folder, shows, said, start, config.log_every, listener) as journal:
             final, ending, last = loop.run(
-                initial, start, globally(local, batch_shardings, rows), deeds, periods, journal
+                initial, start, globally(local, batch_shardings, rows), deeds, periods, journal, job.origin.owed
             )
     except loop.NotFinite as bad:
         checkpoints.wait()

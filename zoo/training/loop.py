@@ -53,8 +53,8 @@ class Deeds:
 
     Attributes:
         step: `(state, batch) -> (state, metrics)`; takes its state away (donates it).
-        evaluate: the state -> figures of the test split; None where nothing is evaluated.
-        save: starts to save `(step, state)`.
+        evaluate: the state -> figures of the test split, or None where a stop cut it short; None where nothing is evaluated.
+        save: starts to save `(step, state, owed)`; owed: its evaluation is still to come.
         stopping: called once a step, before the next begins: whether to end here. All processes get the same answer.
         improved: takes the figures of an evaluation: whether its state is to be saved as the best so far.
         enough: asked after an evaluation: whether the training ends early.
@@ -62,8 +62,8 @@ class Deeds:
     """
 
     step: Callable[[State, Any], tuple[State, Mapping[str, jax.Array]]]
-    evaluate: Callable[[State], Mapping[str, float]] | None
-    save: Callable[[int, State], None]
+    evaluate: Callable[[State], Mapping[str, float] | None] | None
+    save: Callable[[int, State, bool], None]
     stopping: Callable[[], bool]
     improved: Callable[[int, Mapping[str, float]], bool] = lambda step, figures: False
     enough: Callable[[], bool] = lambda: False
@@ -71,16 +71,24 @@ class Deeds:
 
 
 def run(
-    state: State, start: int, batches: Iterator[Any], deeds: Deeds, periods: Periods, journal: Journal
+    state: State,
+    start: int,
+    batches: Iterator[Any],
+    deeds: Deeds,
+    periods: Periods,
+    journal: Journal,
+    owed: bool = False,
 ) -> tuple[State, Ending, int]:
     """Trains from step `start` to the end, or until told to stop, it is enough or outgrown; the last state is saved.
 
     The metrics of a step are fetched while the next one runs, so the host never holds the devices up. Where evaluation
-    or a checkpoint wants the state, they are fetched first: nothing is saved after a loss that is not finite.
+    or a checkpoint wants the state, they are fetched first: nothing is saved after a loss that is not finite. A stop does
+    not wait for an evaluation; it is made up for when the run goes on, which so is the same as one that was not stopped.
 
     Args:
         state: after `start` steps.
         batches: those of step `start + 1` on.
+        owed: whether the state was to be evaluated when it was saved, and a stop came before.
 
     Returns:
         The state, why it came back, and the last step done.
@@ -89,29 +97,32 @@ def run(
         NotFinite: a metric is NaN or infinite; found one step late.
     """
     report = Reporter(journal, periods, deeds.outgrown)
-    for number in range(start + 1, periods.steps + 1):
-        state, metrics = deeds.step(state, next(batches))
-        report.later(number, metrics)
+    for number in range(start if owed else start + 1, periods.steps + 1):
+        if number > start:
+            batch = next(batches)
+            report.finished()
+            state, metrics = deeds.step(state, batch)
+            report.later(number, metrics)
         last, stop = number == periods.steps, deeds.stopping()
-        evaluates = deeds.evaluate is not None and (last or number % periods.eval_every == 0)
-        saves = last or stop or report.outgrown or number % periods.checkpoint_every == 0
-        if evaluates or saves:
+        due = deeds.evaluate is not None and (last or number == start or number % periods.eval_every == 0)
+        saves = last or stop or report.outgrown or number == start or number % periods.checkpoint_every == 0
+        if due or saves:
             report.now()
-        enough = False
-        if evaluates and deeds.evaluate is not None and not stop:
-            figures = deeds.evaluate(state)
+        figures = deeds.evaluate(state) if due and deeds.evaluate is not None and not stop else None
+        owes, enough = due and figures is None, False
+        if figures is not None:
             journal.evaluation(number, "test", figures)
             saves = deeds.improved(number, figures) or saves
             enough = deeds.enough()
-        if saves or enough:
-            deeds.save(number, state)
-        if stop and not last:
+        if saves or enough or owes:
+            deeds.save(number, state, owes)
+        if owes or (stop and not last):
             return state, Ending.STOPPED, number
         if enough:
             return state, Ending.FINISHED, number
         if report.outgrown and not last:
             return state, Ending.OUTGROWN, number
-        if evaluates or saves:
+        if due or saves:
             report.restart_clock()
     report.now()
     return state, Ending.FINISHED, max(start, periods.steps)
@@ -135,11 +146,17 @@ class Reporter:
         self._outgrown, self.outgrown = outgrown, False
         self._waiting: tuple[int, Mapping[str, jax.Array]] | None = None
         self._mark = clock()
+        self._done: float | None = None
 
     def later(self, number: int, metrics: Mapping[str, jax.Array]) -> None:
         """Takes the metrics of a step that was just sent off, and reports those of the step before."""
         self.now()
         self._waiting = (number, metrics)
+
+    def finished(self) -> None:
+        """Called before a step is sent off: where the step before is done, this is when its time ends."""
+        if self._waiting is not None and all(value.is_ready() for value in jax.tree.leaves(self._waiting[1])):
+            self._done = self._clock()
 
     def now(self) -> None:
         """Reports what is waiting, and so waits for its step."""
@@ -149,8 +166,8 @@ class Reporter:
         self._waiting = None
         fetched = jax.device_get(dict(metrics))  # jit sorts names; people look for the loss first
         numbers = {name: float(fetched[name]) for name in sorted(fetched, key=lambda name: (name != "loss", name))}
-        seconds = self._clock() - self._mark
-        self.restart_clock()
+        done, self._done = self._clock() if self._done is None else self._done, None
+        seconds, self._mark = done - self._mark, done
         speed = {"examples_per_s": self._periods.examples / max(seconds, 1e-9), "step_s": seconds}
         bad = next((name for name, value in numbers.items() if not math.isfinite(value)), None)
         self._journal.training(number, {**numbers, **speed}, last=bad is not None or number == self._periods.steps)

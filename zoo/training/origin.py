@@ -12,6 +12,9 @@ from zoo.training.changes import refuse
 from zoo.training.checkpoints import Checkpoints, locate
 from zoo.training.run_folder import RunFolder
 
+OWED = "evaluation_owed"
+"""In the meta of a checkpoint: it was to be evaluated, and a stop came first."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
@@ -28,6 +31,15 @@ class Origin:
     source: Checkpoints | None = None
     meta: dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def owed(self) -> bool:
+        """Whether an evaluation is to be made up for."""
+        return bool(self.meta.get(OWED))
+
+    def reaches(self, steps: int) -> bool:
+        """Whether nothing is left to do in a training of so many steps."""
+        return self.step > steps or (self.step == steps and not self.owed)
 
 
 def origin(config: Config, folder: RunFolder, level: str) -> Origin:

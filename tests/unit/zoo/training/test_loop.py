@@ -1,5 +1,6 @@
 import math
 
+import jax.numpy as jnp
 import pytest
 
 from zoo.training.loop import Deeds, Ending, NotFinite, Periods, Reporter, run
@@ -18,23 +19,35 @@ class Recorder:
         self.events.append(("test", step))
 
 
-def train(steps, *, start=0, losses=None, stop_at=None, eval_every=1000, checkpoint_every=1000, outgrown_at=None):
+def train(
+    steps,
+    *,
+    start=0,
+    losses=None,
+    stop_at=None,
+    eval_every=1000,
+    checkpoint_every=1000,
+    outgrown_at=None,
+    figures=({"accuracy": 0.5},) * 100,
+    owed=False,
+):
     journal = Recorder()
+    evaluations = iter(figures)
 
     def step(state, batch):
         assert batch == state + 1
         journal.events.append(("step", batch))
-        return state + 1, {"loss": (losses or {}).get(batch, 1.0 / batch)}
+        return state + 1, {"loss": jnp.asarray((losses or {}).get(batch, 1.0 / batch))}
 
     deeds = Deeds(
         step=step,
-        evaluate=lambda state: {"accuracy": 0.5},
-        save=lambda number, state: journal.events.append(("save", number, state)),
-        outgrown=lambda metrics: metrics["loss"] == 1.0 / (outgrown_at or math.inf),
-        stopping=lambda: journal.events[-1 if journal.events[-1][0] == "step" else -2] == ("step", stop_at),
+        evaluate=lambda state: next(evaluations),
+        save=lambda number, state, owes: journal.events.append(("save", number, state, *(("owes",) if owes else ()))),
+        outgrown=lambda metrics: metrics["loss"] == jnp.asarray(1.0 / (outgrown_at or math.inf)),
+        stopping=lambda: ("step", stop_at) in journal.events[-2:],
     )
     periods = Periods(steps, eval_every, checkpoint_every, examples=4)
-    result = run(start, start, iter(range(start + 1, 100)), deeds, periods, journal)
+    result = run(start, start, iter(range(start + 1, 100)), deeds, periods, journal, owed)
     return result, journal.events
 
 
@@ -65,6 +78,21 @@ def test_a_stop_saves_and_says_where():
     assert [event[1] for event in events if event[0] == "report"] == [3, 4, 5]
 
 
+def test_an_evaluation_that_a_stop_cut_short_is_made_up_for():
+    result, events = train(6, eval_every=4, figures=[None])
+    assert result == (4, Ending.STOPPED, 4) and events[-1] == ("save", 4, 4, "owes")
+    result, events = train(6, eval_every=4, start=4, owed=True)
+    assert result == (6, Ending.FINISHED, 6)
+    assert events[:3] == [("test", 4), ("save", 4, 4), ("step", 5)]
+
+
+def test_a_stop_at_the_last_step_leaves_its_evaluation_for_later():
+    result, events = train(6, stop_at=6)
+    assert result == (6, Ending.STOPPED, 6) and events[-1] == ("save", 6, 6, "owes")
+    result, events = train(6, start=6, owed=True)
+    assert result == (6, Ending.FINISHED, 6) and events == [("test", 6), ("save", 6, 6)]
+
+
 def test_what_is_outgrown_is_saved_and_left():
     """The metrics of a step are known while the next one runs, which is the last of this program."""
     (state, ending, last), events = train(9, outgrown_at=4)
@@ -78,7 +106,7 @@ def test_a_run_without_steps_left_returns_its_state():
 
 
 def test_the_clock_leaves_out_what_is_not_a_step():
-    times = iter([0.0, 2.0, 2.0, 10.0, 11.0, 11.0])
+    times = iter([0.0, 2.0, 10.0, 11.0])
     journal = Recorder()
     seen = []
     journal.training = lambda step, numbers, last=False: seen.append((numbers["step_s"], numbers["examples_per_s"]))
@@ -89,3 +117,16 @@ def test_the_clock_leaves_out_what_is_not_a_step():
     report.later(2, {"loss": 1.0})
     report.now()
     assert seen == [(2.0, 2.0), (1.0, 4.0)]
+
+
+def test_a_step_that_is_done_before_the_next_begins_is_not_timed_with_it():
+    times = iter([0.0, 2.0, 7.0])
+    journal = Recorder()
+    seen = []
+    journal.training = lambda step, numbers, last=False: seen.append(numbers["step_s"])
+    report = Reporter(journal, Periods(9, 9, 9, examples=4), clock=lambda: next(times))
+    report.later(1, {"loss": jnp.ones(()).block_until_ready()})
+    report.finished()
+    report.later(2, {"loss": jnp.ones(())})
+    report.now()
+    assert seen == [2.0, 5.0]
