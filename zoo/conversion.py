@@ -122,6 +122,11 @@ def convert(
         UserError: what the source is cannot become what the target says.
     """
     is_file = target.suffix in weight_files.SUFFIXES
+    if not is_file and target.suffix[1:].isalpha() and not target.is_dir():
+        raise UserError(
+            f"to={target}: no file of weights ends in {target.suffix} ({', '.join(weight_files.SUFFIXES)} do); the name of a "
+            "new folder has no ending"
+        )
     if not is_file and target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(
             f"to={target} is there already; name a new folder, or a file ({', '.join(weight_files.SUFFIXES)})"

@@ -14,6 +14,9 @@ from zoo.errors import exit_code
 from zoo.models.registry import MODELS
 from zoo.paths import PACKAGE, cards_dir, conf_dir
 
+OWN = {"arrays": "zoo.data.arrays", "image_folder": "zoo.data.image_folder", "text": "zoo.data.corpus"}
+"""Forms of the user's own data, and the modules that read them."""
+
 
 def main(argv: list[str]) -> int:
     argparse.ArgumentParser(prog="python -m zoo.list", description=__doc__).parse_args(argv)
@@ -23,9 +26,12 @@ def main(argv: list[str]) -> int:
             name: headline(conf_dir() / "cluster" / f"{name}.yaml") for name in choices("cluster")
         },
         "models, zoo/models/NAME": {name: docstring(module) for name, module in sorted(MODELS.items())},
-        "data sets, recipe.data.name=NAME": {
-            card.parent.name: title(card) for card in sorted(cards_dir().glob("*/card.yaml"))
-        },
+        "data sets, recipe.data.name=NAME": dict(
+            sorted(
+                {card.parent.name: title(card) for card in cards_dir().glob("*/card.yaml")}.items()
+                | {name: docstring(module) for name, module in OWN.items()}.items()
+            )
+        ),
     }
     width = max(len(name) for lines in sections.values() for name in lines)
     for section, lines in sections.items():

@@ -23,7 +23,7 @@ from zoo.config import GROUPS, Config, RecipeConfig, compose, quoted
 from zoo.data.corpus import records
 from zoo.data.image_folder import SUFFIXES
 from zoo.errors import DONE, UserError, exit_code
-from zoo.models.pretrained import facts_of
+from zoo.models.pretrained import facts_of, fingerprint
 from zoo.prediction import Record, run
 from zoo.runtime import memory
 from zoo.runtime.signals import StopSignals
@@ -75,8 +75,14 @@ def main(argv: list[str]) -> int:
     if Path(own["output"]).resolve() == Path(own["input"]).resolve():
         raise UserError(f"output={own['output']} is the input; name another file")
     predict = recipe.predictor(config.init_from, own.get("task"), int(batch), jax.random.key(config.seed))
+    maker = {
+        "recipe": recipe.name,
+        "init_from": fingerprint(config.init_from),
+        "task": own.get("task", ""),
+        "seed": str(config.seed),
+    }
     with StopSignals() as stop:
-        done = run(inputs(Path(own["input"])), predict, Path(own["output"]), int(batch), print, stop.wanted)
+        done = run(inputs(Path(own["input"])), predict, Path(own["output"]), int(batch), print, stop.wanted, maker)
     print(f"finished: {done} records in {own['output']}")
     return DONE
 

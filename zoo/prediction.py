@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ def run(
     batch: int,
     say: Callable[[str], None],
     stopped: Callable[[], bool] = lambda: False,
+    maker: Mapping[str, str] | None = None,
 ) -> int:
     """Writes a line for each record: the record with what was predicted, in order. Returns the number of lines.
 
@@ -36,15 +37,19 @@ def run(
         batch: records at a time.
         say: told what is going on.
         stopped: asked before each batch: whether to end here.
+        maker: what predicts: kept beside `output`, since lines of another are none of these.
 
     Raises:
         Stopped: it was so.
         PartlyFailed: some records have an error.
-        UserError: the lines that are there are of other records, or no record of the first batch can be predicted.
+        UserError: the lines that are there are of other records or another maker, or no record of the first batch can be
+            predicted.
     """
     lines, remaining = _kept(output), iter(records)
     done, failed = len(lines), sum("error" in line for line in lines)
     _check_lines(output, lines, remaining)
+    if lines:
+        _check_maker(output, maker or {})
     if done:
         say(f"{output} has {done} lines already; going on after them")
     some = list(itertools.islice(remaining, batch))
@@ -52,6 +57,8 @@ def run(
     if first is not None and len(first) > 1 and all(one.keys() == {"error"} and one == first[0] for one in first):
         raise UserError(first[0]["error"])  # not one bad record, but another kind of file
     output.parent.mkdir(parents=True, exist_ok=True)
+    if not lines:
+        _beside(output).write_text(json.dumps(dict(maker or {})), encoding="utf-8")
     with output.open("a", encoding="utf-8") as file:
         while some:
             if stopped():
@@ -84,6 +91,23 @@ def _check_lines(output: Path, lines: Sequence[Record], records: Iterator[Record
         given = json.loads(json.dumps(record)).items()
         if any(line.get(name) != value for name, value in given if name not in PREDICTED):
             raise UserError(f"line {number} of {output} is of another record; name another output, or remove that file")
+
+
+def _beside(output: Path) -> Path:
+    return output.with_name(f".{output.name}.from")
+
+
+def _check_maker(output: Path, maker: Mapping[str, str]) -> None:
+    """Raises UserError where the lines are known to be of another one."""
+    try:
+        before = json.loads(_beside(output).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    other = [name for name in maker if before.get(name) != maker[name]]
+    if other:
+        raise UserError(
+            f"the lines of {output} were made with another {' and '.join(other)}; name another output, or remove it"
+        )
 
 
 def _kept(output: Path) -> list[Record]:

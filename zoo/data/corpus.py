@@ -1,4 +1,4 @@
-"""Documents of text from the files that people have: plain text, WikiText, JSON lines, CSV, Parquet, plain or gzipped."""
+"""Documents of text from the files that people have: txt, WikiText, JSON lines, CSV, Parquet, plain or gzipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Your own images: `train/<class>/*.png` and `test/<class>/*.png` below data_dir, also .jpg, .jpeg, .bmp and .webp.
+"""Images: `train/<class>/*.png` and `test/<class>/*.png` below data_dir, also .jpg, .jpeg, .bmp and .webp.
 
 `val` or `validation` may stand in place of `test`. Images are opened when a batch needs them, turned to RGB, cut to their
 middle square and resized. Needs Pillow.

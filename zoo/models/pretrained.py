@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from zoo.errors import UserError
+from zoo.models import weight_files
+from zoo.training import manifest
 from zoo.training.checkpoints import locate
 
 Model = TypeVar("Model")
@@ -23,6 +26,26 @@ def facts_of(place: Path | None) -> dict[str, Any]:
     except UserError:
         return {}  # whoever wants the weights says that there are none
     return checkpoints.meta(step)
+
+
+def fingerprint(place: Path) -> str:
+    """A digest of the weights in `place`, a run or checkpoint of the zoo, a file or a folder of files.
+
+    Raises:
+        UserError: there are none.
+    """
+    if place.is_file():
+        files = [place]
+    else:
+        files = sorted(path for path in place.glob("*") if path.suffix in weight_files.SUFFIXES)
+    if not files:
+        checkpoints, step = locate(place, "init_from")
+        files = [checkpoints.directory / str(step) / manifest.NAME]  # it has the digests of all others
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def remembered(config: Any) -> dict[str, Any]:

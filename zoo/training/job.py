@@ -92,6 +92,12 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
         saved = min(KEPT_CHECKPOINTS + 1, -(-(steps - start.step) // config.checkpoint_every))
         check_place(config.run_dir, saved * state.num_bytes(task.args[0]))
         announce(recipe.dataset(rehearsal=rehearses), say)
+        rises = config.recipe.optimizer.get("warmup_steps", 0)
+        if rises > steps and not rehearses:
+            say(
+                f"the learning rate rises during all of the {steps} steps: recipe.optimizer.warmup_steps={rises}; "
+                "a smaller number brings it to its full value"
+            )
     return Job(config, recipe, task, folder, level, steps, start, say)
 
 

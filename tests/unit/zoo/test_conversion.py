@@ -61,6 +61,7 @@ def test_what_cannot_be_converted_is_said(folder: Path, tmp_path: Path) -> None:
         ([f"from={folder}", f"to={folder}"], "is there already; name a new folder"),
         ([f"from={folder / 'model.safetensors'}", f"to={folder / 'model.safetensors'}"], "is there already"),
         ([f"from={tmp_path}", "to=x.npz"], "holds no complete checkpoint"),
+        ([f"from={folder}", "to=x.foo"], "no file of weights ends in .foo"),
     ):
         with pytest.raises(UserError, match=text):
             main(["convert", *words])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zoo.config import choices
-from zoo.list import headline, main, sentence
+from zoo.list import OWN, headline, main, sentence
 from zoo.models.registry import MODELS
 from zoo.paths import cards_dir, conf_dir
 
@@ -14,7 +14,7 @@ def test_everything_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) ->
     assert main([]) == 0
     lines = [line.split(None, 1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     cards = [card.parent.name for card in cards_dir().glob("*/card.yaml")]
-    assert {name for name, *_ in lines} == {*choices("recipe"), *choices("cluster"), *MODELS, *cards}
+    assert {name for name, *_ in lines} == {*choices("recipe"), *choices("cluster"), *MODELS, *cards, *OWN}
     assert all(len(line) == 2 and len(line[1]) < 110 for line in lines), lines
 
 

@@ -69,3 +69,15 @@ def test_a_file_of_another_kind_is_refused_whole(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no text in 'text'; the record has body"):
         run([{"body": "a"}, {"body": "b"}], doubled, tmp_path / "out.jsonl", 2, lambda line: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_lines_of_other_weights_are_not_taken_for_these(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    run(RECORDS[:3], doubled, out, 4, lambda line: None, maker={"init_from": "a", "task": ""})
+    with pytest.raises(
+        UserError, match=r"out.jsonl were made with another init_from; name another output, or remove it"
+    ):
+        run(RECORDS, doubled, out, 4, lambda line: None, maker={"init_from": "b", "task": ""})
+    assert run(RECORDS, doubled, out, 4, lambda line: None, maker={"init_from": "a", "task": ""}) == 7
+    out.unlink()
+    assert run(RECORDS, doubled, out, 4, lambda line: None, maker={"init_from": "b", "task": ""}) == 7
