@@ -24,6 +24,8 @@ from flowaware_core.cluster import GIB as GIB
 from flowaware_core.cluster import Cluster as Cluster
 from flowaware_core.cluster import Device as Device
 from flowaware_core.cluster import Level as Level
+from flowaware_core.deployment import Deployment as Deployment
+from flowaware_core.deployment import deployment as deployment
 from flowaware_core.drawing import page as page
 from flowaware_core.drawing import timeline as timeline
 from flowaware_core.explain import diff as diff
@@ -32,6 +34,8 @@ from flowaware_core.pipeline import Pipeline as Pipeline
 from flowaware_core.pipeline import pipeline as pipeline
 from flowaware_core.pipelined import PipelinedStep as PipelinedStep
 from flowaware_core.plan import Plan as Plan
+from flowaware_core.spreading import imbalance as imbalance
+from flowaware_core.spreading import spread as spread
 from flowaware_core.task import Schedule as Schedule
 from flowaware_core.task import Task as Task
 from flowaware_core.training import Mean as Mean

@@ -93,6 +93,22 @@ class Cluster:
     def num_devices(self) -> int:
         return math.prod(level.size for level in self.levels)
 
+    def parts(self) -> tuple[Cluster, ...]:
+        """Groups of neighbours that the cluster divides into, one of each size: from one device to all of them.
+
+        8 nodes of 4 cards have parts of 1, 2, 4 (a node), 8, 16 and 32 cards.
+        """
+        found: list[Cluster] = []
+        for position in reversed(range(len(self.levels))):
+            level, inside = self.levels[position], self.levels[position + 1 :]
+            for size in range(1, level.size + 1):
+                if level.size % size == 0 and (size > 1 or not found):
+                    levels = (dataclasses.replace(level, size=size), *inside)
+                    count = math.prod(one.size for one in levels)
+                    name = self.name if count == self.num_devices else f"{count} devices of {self.name}"
+                    found.append(Cluster(name, self.device, levels))
+        return tuple(found)
+
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

@@ -113,13 +113,3 @@ def buckets_of(order: list[int], sizes: Sequence[Size], cuts: list[list[int]]) -
         found.append(Bucket(size.rounded(), members))
         stop = start - 1
     return tuple(reversed(found))
-
-
-def spread(costs: Sequence[float], devices: int) -> tuple[tuple[int, ...], ...]:
-    """Proteins of each device, so that the most loaded has little: the largest first, each to the least loaded."""
-    loads, members = [0.0] * devices, [[] for _ in range(devices)]  # type: ignore[var-annotated]
-    for index in sorted(range(len(costs)), key=lambda one: -costs[one]):
-        device = loads.index(min(loads))
-        loads[device] += costs[index]
-        members[device].append(index)
-    return tuple(tuple(sorted(one)) for one in members)

@@ -13,9 +13,10 @@ from typing import Any
 
 import jax
 
+import flowaware_core as fa
 from zoo.errors import PartlyFailed, Stopped, UserError
 from zoo.folding import plots
-from zoo.folding.buckets import Bucket, Size, cost, planned, spread
+from zoo.folding.buckets import Bucket, Size, cost, planned
 from zoo.folding.inputs import Item, passed_over, read_items
 from zoo.folding.item_templates import unreadable
 from zoo.folding.jobs import Job, deciding, prepared
@@ -34,7 +35,7 @@ from zoo.folding.results import (
 )
 from zoo.folding.searching import with_alignments
 from zoo.folding.single import one_protein
-from zoo.folding.spreading import imbalance, over_devices
+from zoo.folding.spreading import over_devices
 from zoo.models.alphafold2.convert import WHERE
 from zoo.proteins import relaxation
 from zoo.proteins.problems import Problem
@@ -157,7 +158,7 @@ def together(
 
     costs, devices = [cost(bucket.size) for _, bucket in ordered], jax.local_devices()
     if len(devices) > 1:
-        uneven = imbalance(costs, spread(costs, len(devices)))
+        uneven = fa.imbalance(costs, fa.spread(costs, len(devices)))
         say(f"spread over {len(devices)} devices, predicted imbalance {uneven:.0%}")
     over_devices(costs, devices, work)
 

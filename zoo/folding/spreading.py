@@ -8,16 +8,9 @@ from typing import Any
 
 import jax
 
-from zoo.folding.buckets import spread
+import flowaware_core as fa
 
 Device = Any
-
-
-def imbalance(costs: Sequence[float], parts: Sequence[Sequence[int]]) -> float:
-    """By how much the most loaded device exceeds the mean; 0 is even."""
-    loads = [sum(costs[index] for index in part) for part in parts]
-    mean = sum(loads) / len(loads)
-    return max(loads) / mean - 1 if mean else 0.0
 
 
 def over_devices(
@@ -33,7 +26,7 @@ def over_devices(
     Returns:
         the predicted imbalance.
     """
-    parts = spread(costs, len(devices))
+    parts = fa.spread(costs, len(devices))
 
     def one(device: Device, part: Sequence[int]) -> None:
         with jax.default_device(device):  # of this thread alone
@@ -47,4 +40,4 @@ def over_devices(
         with ThreadPoolExecutor(len(busy)) as pool:
             for future in [pool.submit(one, device, part) for device, part in busy]:
                 future.result()
-    return imbalance(costs, parts)
+    return fa.imbalance(costs, parts)

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import pytest
 
-from zoo.folding.spreading import imbalance, over_devices
+from flowaware_core import imbalance
+from zoo.folding.spreading import over_devices
 
 
 def test_every_member_is_worked_on_once_and_loads_are_even() -> None:
