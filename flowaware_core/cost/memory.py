@@ -7,10 +7,10 @@ not such a loop makes it or reads it, or where several loops read it and it is d
 computed from lives as long as they are needed.
 
 Two schedules are known. On the target, operators run in program order. The CPU compiler, which audits where no accelerator is,
-differs in six ways that cost memory: it moves arguments at the very start, it joins reductions between devices and so delays
-each until its result is first needed, it keeps the whole of a reduction of which every device needs a slice, its convolutions
-want reordered copies of their operands, it exchanges tensors in pieces that are copies, and it reduces long dimensions in
-several steps, of which the first reads from memory.
+differs in seven ways that cost memory: it moves arguments at the very start, and makes zeros to add to there too; it joins
+reductions between devices and so delays each until its result is first needed, it keeps the whole of a reduction of which every
+device needs a slice, its convolutions want reordered copies of their operands, it exchanges tensors in pieces that are copies, and
+it reduces long dimensions in several steps, of which the first reads from memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from flowaware_core.cost.trace import COPY, PIECES, Trace
+from flowaware_core.cost.trace import COPY, PIECES, ZEROS, Trace
 from flowaware_core.graph.fusion import CONSUMING, COSTLY, FUSIBLE
 
 MOVES = ("all-gather", "all-to-all", "slice", COPY, PIECES)
@@ -52,7 +52,8 @@ def usage(trace: Trace, donated: Mapping[int, int], backend: str = "target") -> 
     taken = [trace.outputs[output] for output in donated.values()]
     aliases = sum(buffer.bytes for buffer in taken if buffer is not None)
     outside = {buffer.moment for buffer in (*trace.inputs, *trace.outputs) if buffer is not None}
-    alive = {m: span for m, span in lifetimes(trace, backend).items() if m not in outside and span[1] > span[0]}
+    # What ends when it begins is never read, unless it was put off until the one moment that reads it.
+    alive = {m: s for m, s in lifetimes(trace, backend).items() if m not in outside and (s[1] > s[0] or s[0] > m)}
     sizes = {m: trace.buffers[m].written if backend == "cpu" else trace.buffers[m].bytes for m in alive}
     return Usage(arguments, outputs, _peak(sizes, alive), aliases)
 
@@ -82,6 +83,8 @@ def lifetimes(trace: Trace, backend: str = "target") -> dict[int, tuple[int, int
             read[source.moment] = max(read[source.moment], read[moment])
             recomputed[source.moment] = max(recomputed[source.moment], recomputed[moment])
             loops[source.moment] = _also(loops[source.moment], loops[moment])
+            continue
+        if buffer.primitive == ZEROS and not cpu:
             continue
         written = not soft[moment] or (loops[moment] == _SEVERAL and buffer.primitive in COSTLY)
         last = max(read[moment], recomputed[moment], first[moment]) if written else read[moment]
@@ -123,6 +126,8 @@ def _starts(trace: Trace, soft: list[bool]) -> list[int]:
         ready[moment] = max((ready[source.moment] for source in sources), default=moment) if soft[moment] else moment
         if buffer.primitive in ("input", "constant"):
             early[moment] = True
+        elif not sources and not buffer.depth:
+            first[moment] = -1  # zeros to add to, which some reader wants in memory
         elif sources and all(early[source.moment] for source in sources):
             if soft[moment]:
                 early[moment] = True

@@ -18,6 +18,8 @@ from flowaware_core.graph.rules import Border
 COPY = "layout copy"
 # The same values as the CPU's exchange sends or receives them, a piece for each device.
 PIECES = "pieces"
+# What the CPU scatters into, where the target needs nothing.
+ZEROS = "zeros"
 # A shard with the borders of its neighbours.
 BORDERS = "borders"
 # The counter-based generator makes two words for each number, which its readers combine.
@@ -123,6 +125,9 @@ class _Recorder:
         values = self._widened(operator, values, placement) if placement.exchanges else values
         operands = [self._copy(value) if wanted else value for value, wanted in zip(values, reorder[:2], strict=False)]
         operands += values[len(operands) :]
+        if operator.primitive == "select_and_scatter_add":  # which the CPU writes as a scatter into zeros
+            tensor = operator.results[0]
+            operands.append(self.buffer(tensor, placement.results[0].layout, ZEROS, ()))
         results = []
         for tensor, result in zip(operator.results, placement.results, strict=True):
             made = self.buffer(tensor, result.layout, operator.primitive, operands)
