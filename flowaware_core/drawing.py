@@ -10,8 +10,9 @@ from flowaware_core import timeline as timelines
 from flowaware_core.drafting import drafted
 from flowaware_core.explain import seconds, size
 from flowaware_core.order import timetable
-from flowaware_core.pipeline import Pipeline, PlannedStage
+from flowaware_core.pipeline import Pipeline
 from flowaware_core.plan import Plan
+from flowaware_core.planned import PlannedStage
 from flowaware_core.search.strategies import Result
 
 _COLOURS = {"forward": pages.COMPUTE, "backward": pages.COLOURS[0], "update": pages.COLOURS[1]}
@@ -48,7 +49,7 @@ def _plan_of(plan: Pipeline, number: int, stage: PlannedStage) -> Plan:
         stage.program,
         f"{plan.cluster.name}, stage {number}",
         plan.cluster.device,
-        "auto",
+        stage.candidate.strategy,
         Result(stage.candidate),
         {},
         (),
@@ -104,7 +105,7 @@ def _stages(plan: Pipeline) -> str:
                 seconds(stage.entry_s),
                 seconds(stage.update_s),
                 size(stage.memory_bytes),
-                "kept" if stage.kept or not stage.forward_s else "computed again",
+                f"{len(stage.kept)} kept" if stage.kept else "computed again" if stage.forward_s else "all kept",
             ]
         )
         for number, stage in enumerate(plan.stages)

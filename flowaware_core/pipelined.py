@@ -18,7 +18,8 @@ from flowaware_core.execute import transfer
 from flowaware_core.execute.stage import Runner
 from flowaware_core.graph.sections import Trunk
 from flowaware_core.order import order
-from flowaware_core.pipeline import Pipeline, PlannedStage
+from flowaware_core.pipeline import Pipeline
+from flowaware_core.planned import PlannedStage
 from flowaware_core.training import interleaved
 
 

@@ -50,6 +50,14 @@ class Mesh:
     def num_devices(self) -> int:
         return math.prod(self.sizes)
 
+    @property
+    def products(self) -> frozenset[int]:
+        """The numbers of devices along some of the axes."""
+        found = {1}
+        for size in self.sizes:
+            found |= {size * other for other in found}
+        return frozenset(found)
+
     def resized(self, sizes: Mapping[str, int]) -> Mesh:
         """The same axes with other lengths: what a rehearsal runs on."""
         unknown = set(sizes) - set(self.names)

@@ -11,7 +11,7 @@ import bisect
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -84,6 +84,12 @@ class Trunk:
     @property
     def equations(self) -> Sequence[Any]:
         return self._jaxpr.eqns
+
+    def first(self, leaves: Collection[int]) -> int:
+        """The first equation that reads one of these argument leaves; the number of all equations if none does."""
+        wanted = {self._jaxpr.invars[leaf] for leaf in leaves}
+        reads = (not wanted.isdisjoint(versions.variables(equation.invars)) for equation in self._jaxpr.eqns)
+        return next((index for index, does in enumerate(reads) if does), len(self._jaxpr.eqns))
 
     def cut(self, positions: Sequence[int]) -> tuple[Section, ...]:
         """The sections between cuts before these equations, ascending."""

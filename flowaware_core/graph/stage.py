@@ -213,6 +213,7 @@ class Results:
     Attributes:
         own, slots, gradients, sums, extra, passed, back, finished, exports: output leaves.
         given: input leaves of what comes from the stage before.
+        rows: input leaves of rows of the batch.
     """
 
     own: tuple[int, ...]
@@ -225,6 +226,7 @@ class Results:
     finished: tuple[int, ...]
     exports: tuple[int, ...]
     given: slice
+    rows: tuple[int, ...]
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -251,4 +253,4 @@ def results_of(graph: Graph) -> Results:
     gradients, sums, extra = held
     passed, back, finished, exports = made
     span = slice(start, start + len(given.forward))
-    return Results(own, slots, gradients, sums, extra, passed, back, finished, exports, span)
+    return Results(own, slots, gradients, sums, extra, passed, back, finished, exports, span, given.rows)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from flowaware_core.cluster.mesh import Mesh, meshes, natural
+from flowaware_core.cluster.mesh import Mesh, meshes
 from flowaware_core.cluster.model import Cluster
 from flowaware_core.cost.compute import MATRIX_PRIMITIVES
 from flowaware_core.cost.resharding import Chains
@@ -81,6 +81,7 @@ class Planner:
         cluster: what it shall run on.
         pins: what every strategy follows.
         axes: the most axes of a mesh that is searched.
+        examples: over how many devices every plan spreads the examples, as one mesh at least can; None: as it turns out.
 
     Raises:
         ValueError: a pin that no plan can follow.
@@ -93,9 +94,10 @@ class Planner:
         cluster: Cluster,
         pins: Sequence[Pin] = (),
         axes: int = MOST_AXES,
+        examples: int | None = None,
     ):
         checked(graph, structure, cluster, pins)
-        self.cluster, self.pins, self.axes = cluster, tuple(pins), axes
+        self.cluster, self.pins, self.axes, self.examples = cluster, tuple(pins), axes, examples
         with collection_paused():
             self.roles = Roles.of(graph, structure)
             keys = self.roles.keys()
@@ -158,14 +160,20 @@ class Planner:
 
     @property
     def natural(self) -> Space:
-        """The space of the mesh with one axis per level."""
+        """The space of the mesh with one axis per level, or else of the first that spreads the examples as they shall be."""
         if self._natural is None:
-            self._natural = self._space(natural(self.cluster))
+            self._natural = self._space(self._meshes()[0])
         return self._natural
+
+    def _meshes(self) -> tuple[Mesh, ...]:
+        found = [mesh for mesh in meshes(self.cluster) if self.examples is None or self.examples in mesh.products]
+        return found[0], *(mesh for mesh in found[1:] if len(mesh.axes) <= self.axes)
 
     def _space(self, mesh: Mesh) -> Space:
         chains = self._chains.setdefault(len(mesh.axes), Chains(len(mesh.axes)))
         space = Space.of(self.outline, mesh, self.cluster.device, chains)
+        if self.examples is not None:
+            space = space.restricted(space.kept(templates.shared(self.roles, mesh, self.examples)))
         if not self.pins:
             return space
         return space.restricted(space.kept(pinned(self.outline.graph, self.outline.structure, mesh, self.pins)))
@@ -182,10 +190,9 @@ class Planner:
 
     def _glance(self, below: float) -> Result:
         found = [solve(self.natural)]
-        for mesh in meshes(self.cluster)[1:]:
-            if len(mesh.axes) <= self.axes:
-                cutoff = min(solved.cost for solved in found) * (1 - WORTHWHILE)
-                found.append(solve(self._space(mesh), cutoff))
+        for mesh in self._meshes()[1:]:
+            cutoff = min(solved.cost for solved in found) * (1 - WORTHWHILE)
+            found.append(solve(self._space(mesh), cutoff))
         digits = max(solved.space.digits for solved in found)
         best, bound, fitted = self._first_that_fits(found, below)
         beyond = not fitted and hopeless(found[0].space, priced(found[0].space, "auto", found[0].labels))

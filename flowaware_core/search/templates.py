@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.graph.model import Graph, Operator
@@ -121,6 +121,20 @@ def spatial(roles: Roles, mesh: Mesh) -> Restriction:
 def axial(roles: Roles, mesh: Mesh) -> Restriction:
     """Examples over all axes but the innermost, which cuts any dimension of positions."""
     return _positions(roles, mesh, first=False)
+
+
+def shared(roles: Roles, mesh: Mesh, devices: int) -> Restriction:
+    """Examples over so many devices in all that holds any, wherever that can be; everything else is free."""
+
+    def among(examples: Collection[int]) -> Filter:
+        def allowed(assignment: Assignment) -> bool:
+            cuts = [size for size, dim in zip(mesh.sizes, assignment, strict=True) if dim in examples]
+            return not examples or math.prod(cuts) == devices
+
+        return allowed
+
+    group = lambda index: among(roles.batched(index))
+    return Restriction(group, lambda operator: among(roles.examples(operator)), group)
 
 
 def _spread(roles: Roles, mesh: Mesh, state: bool) -> Restriction:

@@ -33,6 +33,12 @@ def test_meshes_split_levels_in_every_way_up_to_order() -> None:
     assert both == {(4, 4), (2, 2, 4), (4, 2, 2), (2, 2, 2, 2)}
 
 
+def test_numbers_of_devices_along_some_axes() -> None:
+    (whole, *others) = meshes(cluster(fa.Level("node", 2, 1e9, 1e-6), fa.Level("card", 6, 1e9, 1e-6)))
+    assert whole.products == {1, 2, 6, 12}
+    assert [mesh.products for mesh in others] == [{1, 2, 3, 4, 6, 12}]
+
+
 def test_resizing_names_unknown_axes() -> None:
     mesh = natural(cluster(fa.Level("card", 4, 1e9, 1e-6)))
     assert mesh.resized({"card": 2}).sizes == (2,)
