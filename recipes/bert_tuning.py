@@ -191,6 +191,10 @@ class BertTuning(Recipe):
     def _vocabulary_place(self) -> Path | None:
         """The file or folder that the vocabulary is in; None where there is none."""
         named = self.data_config.vocabulary
+        if named == "train":
+            raise UserError(
+                "recipe.data.vocabulary=train is for pretraining; a fine-tuning has the vocabulary of its weights"
+            )
         folder = None
         if self.init_from is not None:
             folder = self.init_from if self.init_from.is_dir() else self.init_from.parent

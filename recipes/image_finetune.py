@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from recipes.pnasnet import PNASNetRecipe
 from recipes.recipe import State
 from recipes.resnet import ResNetRecipe
 from zoo.errors import UserError
-from zoo.models.pretrained import sized_as
+from zoo.models.pretrained import facts_of, sized_as
 from zoo.models.resnet.convert import SIZES, config_from
 from zoo.typed import typed
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from zoo.config import RecipeConfig
 
 KINDS: dict[str, type[ResNetRecipe]] = {"resnet": ResNetRecipe, "pnasnet": PNASNetRecipe}
+
+PNASNET_SIZES = ("cells", "filters", "stem", "stem_width")
+"""What follows from the weights of a PNASNet."""
 
 
 class ImageFinetuneRecipe(ResNetRecipe):
@@ -36,6 +40,12 @@ class ImageFinetuneRecipe(ResNetRecipe):
         network = config.model.get("network", "resnet")
         if network not in KINDS:
             raise UserError(f"recipe.model.network={network}; known are {', '.join(KINDS)}")
+        family = facts_of(config.init_from).get("family", network)
+        if family != network:
+            raise UserError(
+                f"init_from={config.init_from} is of family {family}, and recipe.model.network={network}; set "
+                f"recipe.model.network={family}"
+            )
         kind = KINDS[network]
         self.family, self.config_class = kind.family, kind.config_class
         self.model_class, self.heads = kind.model_class, kind.heads
@@ -43,11 +53,17 @@ class ImageFinetuneRecipe(ResNetRecipe):
 
     def sized(self, config: RecipeConfig) -> Any:
         """The configuration of the model, with the sizes of the weights that it starts from where those say them."""
-        options = {name: value for name, value in config.model.items() if name != "network"}
+        # The section has the options of both kinds of network.
+        fields = {
+            kind.config_class: {one.name for one in dataclasses.fields(kind.config_class)} for kind in KINDS.values()
+        }
+        others = set().union(*fields.values()) - fields[self.config_class] | {"network"}
+        options = {name: value for name, value in config.model.items() if name not in others}
         model = typed(self.config_class, options, "recipe.model")
-        if self.family != "resnet":
-            return model
-        return sized_as(config.init_from, model, SIZES, config_from)
+        if self.family == "resnet":
+            return sized_as(config.init_from, model, SIZES, config_from)
+        known = facts_of(config.init_from).get("model", {})
+        return dataclasses.replace(model, **{name: known[name] for name in PNASNET_SIZES if name in known})
 
     def summary(self) -> str:
         """The model in one line, with its number of parameters."""

@@ -15,6 +15,7 @@ import optax
 
 from recipes.recipe import Batch, Recipe, State
 from zoo.conversion import variables_from
+from zoo.data.cards import card
 from zoo.data.choice import open_dataset
 from zoo.data.image_folder import MEAN, STD
 from zoo.data.images import DataConfig, ImageDataset
@@ -30,6 +31,9 @@ from zoo.typed import typed
 
 if TYPE_CHECKING:
     from zoo.config import RecipeConfig
+
+CARDS = ("cifar10", "digits", "mnist")
+"""Data sets whose cards tell statistics and classes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +130,26 @@ class ResNetRecipe(Recipe):
         variables = variables_from(place, self.family, config)
         model, size = self.model_class(config), facts.get("image_size", self.data_config.image_size)
         apply = lambda variables, image: model.apply(variables, image, train=False)
-        classes = facts.get("labels", [str(number) for number in range(config.num_classes)])
-        mean, std = facts.get("mean", MEAN), facts.get("std", STD)
+        known = {"mean": MEAN, "std": STD, "labels": [str(number) for number in range(config.num_classes)]}
+        known |= facts if "mean" in facts else self._of_data_set(config.num_classes) | facts
+        classes, mean, std = (known[name] for name in ("labels", "mean", "std"))
         return classify_images.classifier(apply, variables, classes, mean, std, size, batch)
+
+    def _of_data_set(self, num_classes: int) -> dict[str, Any]:
+        """What a file of weights does not say: how the images of the recipe's data set are prepared, and its classes.
+
+        Weights for another number of classes are of another data set.
+        """
+        name = self.data_config.name
+        if name == "arrays":
+            dataset = self.dataset()
+            found = {"mean": dataset.mean, "std": dataset.std, "labels": list(dataset.classes)}
+        elif name in CARDS:
+            said = card(name)
+            found = {"mean": said.mean, "std": said.std, "labels": list(said.classes)}
+        else:
+            return {}
+        return found if len(found["labels"]) == num_classes else {}
 
     def summary(self) -> str:
         """The model in one line, with its number of parameters."""

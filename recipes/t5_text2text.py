@@ -116,6 +116,10 @@ class T5Text2TextRecipe(T5Recipe):
     def vocabulary(self, table: Table | None = None) -> SentencePiece:
         """The vocabulary of the weights; where there is none, one learned from the table that stands in."""
         named = self.pairs.vocabulary
+        if named == "train":
+            raise UserError(
+                "recipe.data.vocabulary=train is for pretraining; a fine-tuning has the vocabulary of its weights"
+            )
         folder = None
         if self.init_from is not None:
             folder = self.init_from if self.init_from.is_dir() else self.init_from.parent

@@ -23,7 +23,7 @@ from zoo.models.bert.config import BertConfig
 from zoo.models.exchange import Imported
 from zoo.models.pnasnet import convert as pnasnet
 from zoo.models.pnasnet.config import PNASNetConfig
-from zoo.models.pretrained import read_description
+from zoo.models.pretrained import PROBLEMS, facts_of, read_description
 from zoo.models.resnet import convert as resnet
 from zoo.models.resnet.config import ResNetConfig
 from zoo.models.t5 import convert as t5
@@ -33,12 +33,6 @@ from zoo.training.checkpoints import Checkpoints, locate
 from zoo.typed import typed
 
 Arrays = dict[str, np.ndarray]
-# What their configuration calls the kinds of labels.
-PROBLEMS = {
-    "classes": "single_label_classification",
-    "several": "multi_label_classification",
-    "regression": "regression",
-}
 TOKENIZER = "tokenizer_config.json"
 # What Hugging Face keeps beside a vocabulary.
 SETTINGS = ("tokenizer.json", TOKENIZER, "special_tokens_map.json")
@@ -122,10 +116,11 @@ def convert(
         UserError: what the source is cannot become what the target says.
     """
     is_file = target.suffix in weight_files.SUFFIXES
-    if not is_file and target.suffix[1:].isalpha() and not target.is_dir():
+    ending = target.suffix[1:] or target.name.rpartition(".")[1]
+    if not is_file and ending and not ending.isdecimal() and not target.is_dir():
         raise UserError(
-            f"to={target}: no file of weights ends in {target.suffix} ({', '.join(weight_files.SUFFIXES)} do); the name of a "
-            "new folder has no ending"
+            f"to={target}: no file of weights ends in .{target.suffix[1:]} ({', '.join(weight_files.SUFFIXES)} do); the name of "
+            "a new folder has no ending"
         )
     if not is_file and target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(
@@ -164,7 +159,7 @@ def _from_run(source: Path, target: Path, is_file: bool, load: Callable[[RecipeC
         if "id2label" in described and len(meta.get("labels", ())) == len(described["id2label"]):
             described["id2label"] = {str(number): name for number, name in enumerate(meta["labels"])}
             described["label2id"] = {name: number for number, name in enumerate(meta["labels"])}
-        kind = meta.get("recipe", {}).get("data", {}).get("kind")
+        kind = meta.get("recipe", {}).get("data", {}).get("kind", meta.get("kind"))
         if kind in PROBLEMS and "id2label" in described:
             described["problem_type"] = PROBLEMS[kind]
         (target / "config.json").write_text(json.dumps(described, indent=2) + "\n")
@@ -244,6 +239,7 @@ def _to_run(source: Path, target: Path) -> Iterator[str]:
     found = family.from_theirs(arrays, config, str(source), ())
     checkpoints = Checkpoints(target / "checkpoints")
     meta = {"family": name, "model": dataclasses.asdict(config), "level": "converted", "recipe": {}, "seed": 0}
+    meta |= facts_of(folder)
     checkpoints.save(0, found.params, meta)
     checkpoints.wait()
     _copy_companions(folder, target)

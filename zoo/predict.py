@@ -27,6 +27,7 @@ from zoo.models.pretrained import facts_of, fingerprint
 from zoo.prediction import Record, run
 from zoo.runtime import memory
 from zoo.runtime.signals import StopSignals
+from zoo.training.checkpoints import BEST
 from zoo.training.job import load
 
 BATCH = 32
@@ -50,6 +51,10 @@ def main(argv: list[str]) -> int:
     if not any(word.startswith("cluster=") for word in rest):
         rest.append("cluster=local")
     config = compose(sectioned(rest))
+    if config.init_from is not None and not (config.init_from.exists() or config.init_from.name == BEST):
+        raise UserError(
+            f"init_from={config.init_from} does not exist; name a run of the zoo, a folder of Hugging Face or a file of weights"
+        )
     recipe = load(as_trained(config, rest), config.data_dir)
     if config.recipe.predict and not hasattr(recipe, "options"):
         raise UserError(f"{next(iter(config.recipe.predict))}= is not an option of recipe={recipe.name}")
@@ -94,10 +99,12 @@ def as_trained(config: Config, words: list[str]) -> RecipeConfig:
         UserError: one of the words says otherwise where that makes no sense.
     """
     recipe = config.recipe
-    before = facts_of(config.init_from).get("recipe", {})
-    if before.get("target", before.get("_target_")) != recipe.target:
-        return recipe
-    known = {name: value for name, value in before["data"].items() if name not in OF_TRAINING}
+    facts = facts_of(config.init_from)
+    before = facts.get("recipe", {})
+    if before.get("target", before.get("_target_")) == recipe.target:
+        known = {name: value for name, value in before["data"].items() if name not in OF_TRAINING}
+    else:
+        known = {name: facts[name] for name in ("kind",) if name in facts and name in recipe.data}
     for word in words:
         name = word.partition("=")[0].removeprefix("recipe.data.")
         if not word.startswith("recipe.data.") or name not in known:
@@ -109,10 +116,17 @@ def as_trained(config: Config, words: list[str]) -> RecipeConfig:
 
 
 def inputs(place: Path) -> Iterable[Record]:
-    """The records of a file, or one {"image": FILE} for every picture below a folder."""
+    """The records of a file, or one {"image": FILE} for every picture below a folder; says which files it passes over."""
+    if not place.exists():
+        raise UserError(f"input={place} does not exist; name a file of records, or a folder of pictures")
     if not place.is_dir():
         return records(place, ())
-    found = [{"image": str(path)} for path in sorted(place.rglob("*")) if path.suffix.lower() in SUFFIXES]
+    files = [path for path in sorted(place.rglob("*")) if path.is_file() and not path.name.startswith(".")]
+    found = [{"image": str(path)} for path in files if path.suffix.lower() in SUFFIXES]
+    others = [path.name for path in files if path.suffix.lower() not in SUFFIXES]
+    if found and others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        print(f"passed over, since they are none of {', '.join(SUFFIXES)}: {', '.join(others[:3])}{more}")
     if not found:
         raise UserError(
             f"input={place} has no pictures ({', '.join(SUFFIXES)}); name a file of records, or another folder"

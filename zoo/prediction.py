@@ -127,8 +127,10 @@ def _kept(output: Path) -> list[Record]:
 def text_of(record: Record, column: str) -> str:
     """The text of a record. Raises UserError where it has none, or an empty one; the sentence lists what it has."""
     value = record.get(column)
-    if not isinstance(value, str):
+    if value is None:
         raise UserError(f"no text in {column!r}; the record has {', '.join(record) or 'nothing'}")
+    if not isinstance(value, str):
+        raise UserError(f"{column!r} is {json.dumps(value)[:60]}, which is no text")
     if not value.strip():
         raise UserError(f"{column!r} is empty")
     return value

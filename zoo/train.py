@@ -22,6 +22,7 @@ from zoo.training.job import Job, prepare, rows_of
 from zoo.training.origin import Origin
 from zoo.training.program import Program
 from zoo.training.rehearsal import Sizes
+from zoo.training.run_folder import check_place
 from zoo.training.state import num_bytes
 
 MIB = 2**20
@@ -71,6 +72,8 @@ def run(job: Job, machine: Machine, stopped: Callable[[], bool], argv: Sequence[
     config = job.config
     known = program.kept(job.folder, job.task, machine.cluster, config.strategy, job.say)
     plan = program.planned(job.task, machine.cluster, config.strategy, known=known)
+    if job.rehearses:  # whether the plan fits is worth more than whether this machine could try it
+        check_place(config.run_dir, job.saved_bytes)
     leave_if(stopped)
     full = Sizes(plan.mesh["axes"], rows_of(job.task))
     small = rehearsed_sizes(job, full, plan.schedule["micro_batches"]) if job.rehearses else full

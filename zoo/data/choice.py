@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from zoo.data import cifar10, image_folder, mnist
@@ -30,6 +31,9 @@ def open_dataset(config: DataConfig, data_dir: Path, num_classes: int, rehearsal
             f"recipe.model.num_classes={num_classes}, but {dataset.name} has {len(dataset.classes)} classes; "
             f"set recipe.model.num_classes={len(dataset.classes)}"
         )
+    if config.name in ("arrays", "image_folder") and len(dataset.classes) < num_classes and dataset.announcement:
+        extra = f"; the model tells {num_classes} apart (recipe.model.num_classes)"
+        return dataclasses.replace(dataset, announcement=dataset.announcement + extra)
     return dataset
 
 

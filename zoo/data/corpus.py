@@ -135,6 +135,10 @@ def _separated(path: Path) -> Iterator[dict[str, Any]]:
     separator = "\t" if ".tsv" in path.suffixes else ","
     # Lines keep their ends: a quoted field may go over several.
     reader = csv.DictReader((f"{line}\n" for line in lines(path)), delimiter=separator)
+    names = reader.fieldnames or []
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UserError(f"{path} has the column {twice[0]!r} {names.count(twice[0])} times; each name once")
     for row in reader:
         if None in row:
             raise UserError(

@@ -7,6 +7,8 @@ middle square and resized. Needs Pillow.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,10 @@ TEST_NAMES = ("test", "val", "validation")
 # Of ImageNet, per channel, as nearly all networks for photographs are trained with.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+MOST_LOOKED_AT = 20_000
+"""Images of a split that are looked at before a training."""
+# What Pillow raises for files that are no image (its UnidentifiedImageError is an OSError), or a damaged one.
+UNREADABLE = (OSError, SyntaxError, ValueError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +55,18 @@ def open_image_folder(folder: Path) -> ImageDataset:
         ) from None
     test = next((name for name in TEST_NAMES if (folder / name).is_dir()), TEST_NAMES[0])
     classes = sorted(path.name for path in _folders(folder / "train"))
+    splits = [_examples(folder / "train", classes), _examples(folder / test, classes)]
+    empty = [name for label, name in enumerate(classes) if label not in splits[0].labels]
+    if empty:
+        raise UserError(f"{folder / 'train' / empty[0]} has no images; remove that folder, or put some in")
+    if len(classes) == 1:
+        raise UserError(f"{folder / 'train'} has the class {classes[0]} alone; there is nothing to tell apart")
+    for split in splits:
+        check_images(split.paths)
     return ImageDataset(
         name=str(folder),
-        train=_examples(folder / "train", classes),
-        test=_examples(folder / test, classes),
+        train=splits[0],
+        test=splits[1],
         mean=MEAN,
         std=STD,
         classes=tuple(classes),
@@ -65,19 +79,48 @@ def exists(folder: Path) -> bool:
     return bool(_folders(folder / "train"))
 
 
+def check_images(paths: Sequence[Path]) -> None:
+    """Looks at the beginning of every image, and at every byte of a PNG; of very many at some, evenly spread.
+
+    Raises:
+        UserError: a file is no image, or a PNG is damaged. A JPEG that is cut off shows when it is decoded.
+    """
+    some = paths[:: -(-len(paths) // MOST_LOOKED_AT)]
+    with ThreadPoolExecutor(8) as pool:
+        for problem in pool.map(_problem, some):
+            if problem is not None:
+                raise UserError(problem)
+
+
+def _problem(path: Path) -> str | None:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            image.verify()
+    except UNREADABLE as error:
+        return _unreadable(path, error)
+    return None
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    reason = "it is empty" if path.is_file() and not path.stat().st_size else str(error)
+    return f"{path} cannot be read as an image: {reason}; delete or replace it"
+
+
 def read_image(path: Path, size: int) -> np.ndarray:
     """The middle square of an image, uint8 [size, size, 3].
 
     Raises:
         UserError: the file is no image or is cut off.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("RGB"))
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as an image: {error}; delete or replace it") from None
+    except UNREADABLE as error:
+        raise UserError(_unreadable(path, error)) from None
     side = min(pixels.shape[:2])
     top, left = (pixels.shape[0] - side) // 2, (pixels.shape[1] - side) // 2
     return resize(pixels[None, top : top + side, left : left + side], size)[0]

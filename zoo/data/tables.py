@@ -104,9 +104,10 @@ def open_table(config: TableConfig, data_dir: Path, rehearsal: bool) -> Table:
     if rehearsal and is_missing(config, data_dir):
         return _stand_in(config, place)
     train, test = split_rows(config, data_dir, (config.text, *([config.pair] if config.pair else []), config.label))
-    labels = config.labels or _labels(config, train)
-    for row in (*train, *test):
-        check_label(config, labels, row, place)
+    labels = config.labels or _labels(config, train if config.test else (*train, *test))
+    for rows, file in ((train, place), (test, data_dir / (config.test or config.train))):
+        for row in rows:
+            check_label(config, labels, row, file)
     if config.kind == "classes" and len(labels) < 2:
         raise UserError(f"{place}: every {config.label} is {labels[0]!r}; there is nothing to tell apart")
     return Table(train, test, labels, announced(train, test, place))
@@ -167,7 +168,8 @@ def check_label(config: TableConfig, labels: Sequence[str], row: Row, place: Pat
             finite = False
         if not finite:
             raise UserError(
-                f"{place}: {config.label}={row[config.label]!r} is no finite number, as kind=regression wants"
+                f"{place}: {config.label}={row[config.label]!r} is no finite number, as kind=regression wants, beside "
+                f"{config.text}={str(row[config.text])[:60]!r}"
             )
         return
     if config.kind == "classes" and isinstance(row[config.label], list):
@@ -195,7 +197,10 @@ def _stand_in(config: TableConfig, place: Path) -> Table:
     rows: dict[str, tuple[Row, ...]] = {}
     for split in ("train", "test"):
         rows[split] = tuple(
-            {config.text: text, config.label: 1.0 if config.kind == "regression" else names["class" in text]}
+            {
+                config.text: text,
+                config.label: 1.0 if config.kind == "regression" else names[-1 if "class" in text else 0],
+            }
             | ({config.pair: text} if config.pair else {})
             for text in paragraphs(split)
         )

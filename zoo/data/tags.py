@@ -19,6 +19,8 @@ from zoo.data.vocabulary import WordPiece
 from zoo.errors import UserError
 
 NO_LABEL = -1
+OUTSIDE = "O"
+"""The label of words that are part of nothing."""
 STAND_IN = ("B-CAPITAL", "O")
 """Labels of what stands in for a table in a rehearsal."""
 Arrays = dict[str, np.ndarray]
@@ -63,16 +65,20 @@ def open_tags(config: TagsConfig, data_dir: Path, rehearsal: bool) -> Table:
     if rehearsal and is_missing(config, data_dir):
         return _stand_in(config, place)
     train, test = split_rows(config, data_dir, (config.words, config.tags))
-    for row in (*train, *test):
-        words, tags = (listed(row, column) for column in (config.words, config.tags))
-        if len(words) != len(tags):
-            raise UserError(
-                f"{place}: {len(words)} {config.words} and {len(tags)} {config.tags} in {' '.join(words)!r}"
-            )
-    labels = config.labels or tuple(sorted({tag for row in train for tag in listed(row, config.tags)}))
-    for tag in (tag for row in (*train, *test) for tag in listed(row, config.tags)):
-        if tag not in labels:
-            raise UserError(f"{place}: {config.tags} has {tag!r}, which is no label; known are {', '.join(labels)}")
+    naming = train if config.test else (*train, *test)
+    labels = config.labels or tuple(sorted({tag for row in naming for tag in listed(row, config.tags)}))
+    for rows, file in ((train, place), (test, data_dir / (config.test or config.train))):
+        for row in rows:
+            words, tags = (listed(row, column) for column in (config.words, config.tags))
+            if len(words) != len(tags):
+                raise UserError(
+                    f"{file}: {len(words)} {config.words} and {len(tags)} {config.tags} in {' '.join(words)!r}"
+                )
+            for tag in tags:
+                if tag not in labels:
+                    raise UserError(
+                        f"{file}: {config.tags} has {tag!r}, which is no label; known are {', '.join(labels)}"
+                    )
     return Table(train, test, labels, announced(train, test, place))
 
 

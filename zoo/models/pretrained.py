@@ -15,17 +15,42 @@ from zoo.training import manifest
 from zoo.training.checkpoints import locate
 
 Model = TypeVar("Model")
+# What Hugging Face's configuration calls the kinds of labels.
+PROBLEMS = {
+    "classes": "single_label_classification",
+    "several": "multi_label_classification",
+    "regression": "regression",
+}
 
 
 def facts_of(place: Path | None) -> dict[str, Any]:
-    """What the recipe of a run remembered with its checkpoints; empty for anything else."""
-    if place is None or place.is_file() or (place / "config.json").is_file():
+    """What the recipe of a run remembered with its checkpoints, or config.json says of "labels" and their "kind"; may be empty."""
+    if place is None:
+        return {}
+    described = (place if place.is_dir() else place.parent) / "config.json"
+    if described.is_file():
+        return _labels_of(described)
+    if place.is_file():
         return {}
     try:
         checkpoints, step = locate(place)
     except UserError:
         return {}  # whoever wants the weights says that there are none
     return checkpoints.meta(step)
+
+
+def _labels_of(described: Path) -> dict[str, Any]:
+    """ "labels" in the order of their numbers and "kind", of a config.json that has them."""
+    try:
+        said = json.loads(described.read_text())
+        names = {int(number): str(name) for number, name in said.get("id2label", {}).items()}
+        kinds = [kind for kind, name in PROBLEMS.items() if name == said.get("problem_type")]
+    except (ValueError, AttributeError, TypeError):
+        return {}  # whoever needs the sizes says what is wrong with it
+    if sorted(names) != list(range(len(names))):
+        return {}
+    found: dict[str, Any] = {"labels": [names[number] for number in sorted(names)]} if names else {}
+    return found | ({"kind": kinds[0]} if kinds else {"kind": "regression"} if len(names) == 1 else {})
 
 
 def fingerprint(place: Path) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+import pickle  # for the name of torch's error alone
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -164,7 +166,14 @@ def _npz(path: Path) -> Arrays:
 def _torch(path: Path) -> Arrays:
     torch = _imported_torch(path)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its advice is to unpickle
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise UserError(
+            f"{path} holds more than plain weights, or is damaged; objects are never unpickled: where the file is trusted, save "
+            "model.state_dict() alone, or safetensors"
+        ) from None
     except Exception as error:  # its own errors are of many kinds, and all say that the file is not what it should be
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"{path} cannot be read as plain weights: {reason}") from None

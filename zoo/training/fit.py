@@ -72,6 +72,9 @@ def fit(job: Job, program: Program, stopped: Callable[[], bool]) -> Origin | Non
             final, ending, last = loop.run(
                 initial, start, globally(local, batch_shardings, rows), deeds, periods, journal, job.origin.owed
             )
+    except UserError:
+        checkpoints.wait()
+        raise
     except loop.NotFinite as bad:
         checkpoints.wait()
         raise UserError(last_good(bad, checkpoints)) from None

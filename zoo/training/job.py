@@ -57,6 +57,12 @@ class Job:
     def rehearses(self) -> bool:
         return self.level == "emulated"
 
+    @property
+    def saved_bytes(self) -> int:
+        """What the checkpoints take that exist at the same time."""
+        count = min(KEPT_CHECKPOINTS + 1, -(-(self.steps - self.origin.step) // self.config.checkpoint_every))
+        return count * state.num_bytes(self.task.args[0])
+
 
 def prepare(config: Config, level: Level, processes: int = 1, first: bool = True) -> Job:
     """Checks everything that can be wrong with a training: recipe, strategy, folder, checkpoint, data, batch.
@@ -88,17 +94,13 @@ def prepare(config: Config, level: Level, processes: int = 1, first: bool = True
     say = (lambda line: print(line, flush=True)) if first else (lambda line: None)
     if start.meta.get("ended_early") and config.steps is None:
         steps = start.step
-    if start.step < steps:
-        saved = min(KEPT_CHECKPOINTS + 1, -(-(steps - start.step) // config.checkpoint_every))
-        check_place(config.run_dir, saved * state.num_bytes(task.args[0]))
+    job = Job(config, recipe, task, folder, level, steps, start, say)
+    if not start.reaches(steps):
+        check_place(config.run_dir, 0 if rehearses else job.saved_bytes)
         announce(recipe.dataset(rehearsal=rehearses), say)
-        rises = config.recipe.optimizer.get("warmup_steps", 0)
-        if rises > steps and not rehearses:
-            say(
-                f"the learning rate rises during all of the {steps} steps: recipe.optimizer.warmup_steps={rises}; "
-                "a smaller number brings it to its full value"
-            )
-    return Job(config, recipe, task, folder, level, steps, start, say)
+        if not rehearses:
+            announce_schedule(config.recipe, steps, say)
+    return job
 
 
 def check_beginning(place: Path, recipe: Any, initial: Any) -> None:
@@ -111,6 +113,21 @@ def check_beginning(place: Path, recipe: Any, initial: Any) -> None:
         family = FAMILIES[recipe.family]
         heads = tuple(getattr(recipe, "heads", ()))
         family.from_theirs(weight_files.read(place), recipe.model_config, f"init_from={place}", heads)
+
+
+def announce_schedule(recipe: RecipeConfig, steps: int, say: Callable[[str], None]) -> None:
+    """Says where a shorter training leaves the learning rate elsewhere than the recipe's own would."""
+    rises, whole = recipe.optimizer.get("warmup_steps", 0), recipe.training.get("steps", steps)
+    if rises > steps:
+        say(
+            f"the learning rate rises during all of the {steps} steps: recipe.optimizer.warmup_steps={rises}; a smaller "
+            "number brings it to its full value"
+        )
+    elif steps < whole and recipe.optimizer.get("schedule", "cosine") in ("cosine", "linear"):
+        say(
+            f"the learning rate falls as in a training of {whole} steps, of which these are the first {steps}; "
+            f"recipe.training.steps={steps} makes it fall to 0 within them"
+        )
 
 
 def announce(dataset: Any, say: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import math
@@ -11,6 +12,7 @@ from typing import Any
 
 import jax
 
+from zoo.errors import UserError
 from zoo.training.metrics import Journal
 
 State = Any
@@ -95,11 +97,13 @@ def run(
 
     Raises:
         NotFinite: a metric is NaN or infinite; found one step late.
+        UserError: a batch cannot be read; the steps before it are saved.
     """
     report = Reporter(journal, periods, deeds.outgrown)
     for number in range(start if owed else start + 1, periods.steps + 1):
         if number > start:
-            batch = next(batches)
+            with _saved_on_failure(deeds, report, start, number - 1, state):
+                batch = next(batches)
             report.finished()
             state, metrics = deeds.step(state, batch)
             report.later(number, metrics)
@@ -108,7 +112,10 @@ def run(
         saves = last or stop or report.outgrown or number == start or number % periods.checkpoint_every == 0
         if due or saves:
             report.now()
-        figures = deeds.evaluate(state) if due and deeds.evaluate is not None and not stop else None
+        figures = None
+        if due and deeds.evaluate is not None and not stop:
+            with _saved_on_failure(deeds, report, start, number, state, owes=True):
+                figures = deeds.evaluate(state)
         owes, enough = due and figures is None, False
         if figures is not None:
             journal.evaluation(number, "test", figures)
@@ -126,6 +133,20 @@ def run(
             report.restart_clock()
     report.now()
     return state, Ending.FINISHED, max(start, periods.steps)
+
+
+@contextlib.contextmanager
+def _saved_on_failure(
+    deeds: Deeds, report: Reporter, start: int, number: int, state: State, owes: bool = False
+) -> Iterator[None]:
+    """Where data turns out to be damaged, the steps done are kept; among several processes only one may know of it."""
+    try:
+        yield
+    except UserError:
+        if number > start and jax.process_count() == 1:
+            report.now()
+            deeds.save(number, state, owes)
+        raise
 
 
 class Reporter:

@@ -92,3 +92,25 @@ def test_processors_get_products_where_the_configuration_names_no_form() -> None
     named = made(model={"convolution": "lax"})
     named.for_processor()
     assert named.model.config.convolution == "lax"
+
+
+def test_a_file_of_weights_is_read_with_the_statistics_of_the_recipe_s_data_set() -> None:
+    recipe = made(ResNetRecipe)
+    assert recipe._of_data_set(3) == {}  # of other classes than the digits, so of another data set
+    assert recipe._of_data_set(10)["mean"] == (0.305, 0.305, 0.305)
+    assert recipe._of_data_set(10)["labels"] == [str(number) for number in range(10)]
+
+
+def test_the_section_has_the_options_of_both_networks() -> None:
+    options = {
+        "network": "pnasnet",
+        "blocks": [1, 1],
+        "width": 4,
+        "cells": [1],
+        "filters": 4,
+        "stem": "cifar",
+        "stem_width": 4,
+    }
+    assert made(**{"model!": options}).model_config.cells == (1,)
+    with pytest.raises(UserError, match="bloks"):
+        made(**{"model!": options | {"bloks": [1]}})

@@ -62,6 +62,8 @@ def test_what_cannot_be_converted_is_said(folder: Path, tmp_path: Path) -> None:
         ([f"from={folder / 'model.safetensors'}", f"to={folder / 'model.safetensors'}"], "is there already"),
         ([f"from={tmp_path}", "to=x.npz"], "holds no complete checkpoint"),
         ([f"from={folder}", "to=x.foo"], "no file of weights ends in .foo"),
+        ([f"from={folder}", "to=x.h5"], "no file of weights ends in .h5"),
+        ([f"from={folder}", "to=x.npz."], "the name of a new folder has no ending"),
     ):
         with pytest.raises(UserError, match=text):
             main(["convert", *words])

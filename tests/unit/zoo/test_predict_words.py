@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from zoo import predict
 from zoo.config import compose
 from zoo.errors import UserError
+from zoo.models.pretrained import facts_of
 from zoo.predict import as_trained, sectioned
 
 
@@ -49,6 +51,26 @@ def test_what_the_run_was_not_trained_for_is_refused(monkeypatch: pytest.MonkeyP
     words = ["recipe=bert_classify", "cluster=local", "init_from=runs/mine", word]
     with pytest.raises(UserError, match=f"{word}, and runs/mine was trained with .*; leave it out"):
         as_trained(compose(words), words)
+
+
+def test_a_folder_of_hugging_face_says_what_kind_its_labels_are(tmp_path: Path) -> None:
+    described = {"id2label": {"1": "good", "0": "bad", "2": "odd"}, "problem_type": "multi_label_classification"}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    words = ["recipe=bert_classify", "cluster=local", f"init_from={tmp_path}"]
+    assert as_trained(compose(words), words).data["kind"] == "several"
+    assert facts_of(tmp_path) == {"labels": ["bad", "good", "odd"], "kind": "several"}
+    with pytest.raises(UserError, match="recipe.data.kind=classes, and .* was trained with kind=several; leave it out"):
+        as_trained(compose(words), [*words, "recipe.data.kind=classes"])
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": {"0": "LABEL_0"}}))
+    assert facts_of(tmp_path)["kind"] == "regression"  # as transformers takes a single output
+
+
+def test_what_does_not_exist_is_named_before_anything_else(tmp_path: Path) -> None:
+    words = ["recipe=bert_classify", f"input={tmp_path}/no.jsonl", f"output={tmp_path}/out.jsonl"]
+    with pytest.raises(UserError, match="init_from=.*nope does not exist; name a run of the zoo"):
+        predict.main([*words, f"init_from={tmp_path}/nope"])
+    with pytest.raises(UserError, match="input=.*no.jsonl does not exist"):
+        predict.inputs(tmp_path / "no.jsonl")
 
 
 def test_another_recipe_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

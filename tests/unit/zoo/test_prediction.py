@@ -52,6 +52,8 @@ def test_a_bad_record_has_an_error_and_the_others_are_done(tmp_path: Path) -> No
 def test_a_record_without_text_lists_what_it_has() -> None:
     with pytest.raises(UserError, match="no text in 'text'; the record has body, id"):
         text_of({"body": "x", "id": 1}, "text")
+    with pytest.raises(UserError, match="'text' is 3, which is no text"):
+        text_of({"text": 3}, "text")
 
 
 def test_lines_of_other_records_are_not_taken_for_these(tmp_path: Path) -> None:

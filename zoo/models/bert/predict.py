@@ -150,7 +150,14 @@ def tagger(
         logits = in_batches(lambda *inputs: (run(*inputs),), tags.arrays(table, vocabulary, chunks), batch)
         said = [row[tags.firsts(chunk)].argmax(axis=-1) for chunk, row in zip(chunks, logits, strict=True)]
         named = [[labels[int(one)] for one in numbers] for numbers in said]
-        return [{"labels": row} for row in tags.by_row(chunks, named, len(rows))]
+        found = tags.by_row(chunks, named, len(rows))
+        if tags.OUTSIDE in labels:  # what has no letter to read is no part of anything
+            empty = [[not ids for ids in vocabulary.encode(tags.listed(row, table.words))] for row in rows]
+            found = [
+                [tags.OUTSIDE if blank else label for label, blank in zip(*both, strict=True)]
+                for both in zip(found, empty, strict=True)
+            ]
+        return [{"labels": row} for row in found]
 
     return predict
 

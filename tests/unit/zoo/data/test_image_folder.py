@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +61,34 @@ def test_grey_and_transparent_images_become_rgb_and_the_middle_is_kept(tmp_path:
 def test_a_broken_image_is_named(folder: Path) -> None:
     broken = folder / "train/cats/1.png"
     broken.write_bytes(broken.read_bytes()[:40])
-    dataset = open_image_folder(folder)
     with pytest.raises(UserError, match="1.png cannot be read as an image"):
+        open_image_folder(folder)
+    broken.write_bytes(b"")
+    with pytest.raises(UserError, match="1.png cannot be read as an image: it is empty; delete or replace it"):
+        open_image_folder(folder)
+    broken.unlink()
+    photo = folder / "train/cats/0.JPEG"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)).save(photo)
+    photo.write_bytes(photo.read_bytes()[:-900])  # which shows when it is decoded
+    dataset = open_image_folder(folder)
+    with pytest.raises(UserError, match="0.JPEG cannot be read as an image"):
         list(zip(range(3), dataset.batches("train", CONFIG, 0, 0, 4), strict=False))
+
+
+def test_classes_without_images_or_a_single_one_are_refused(folder: Path) -> None:
+    (folder / "train/zebra").mkdir()
+    with pytest.raises(UserError, match="train/zebra has no images; remove that folder"):
+        open_image_folder(folder)
+    (folder / "train/zebra").rmdir()
+    for split in ("train", "val"):
+        shutil.rmtree(folder / split / "dogs")
+    with pytest.raises(UserError, match="has the class cats alone; there is nothing to tell apart"):
+        open_image_folder(folder)
+
+
+def test_outputs_of_no_class_are_said(folder: Path) -> None:
+    assert "tells 5 apart" in open_dataset(CONFIG, folder, num_classes=5, rehearsal=False).announcement
+    assert "apart" not in open_dataset(CONFIG, folder, num_classes=2, rehearsal=False).announcement
 
 
 def test_a_test_class_without_training_images_is_refused(folder: Path) -> None:

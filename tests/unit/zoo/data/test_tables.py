@@ -111,3 +111,18 @@ def test_a_rehearsal_has_a_table_of_its_own(tmp_path: Path) -> None:
     assert found.rehearsed and {row["label"] for row in found.train} == {"no", "yes"}
     with pytest.raises(UserError, match="train.csv does not exist"):
         open_table(TableConfig(4, 8), tmp_path, rehearsal=False)
+
+
+def test_every_name_of_a_split_table_is_known_and_a_wrong_row_is_placed(tmp_path: Path) -> None:
+    config = table(tmp_path, [{"text": "x", "label": "a"}, {"text": "y", "label": "b"}])
+    assert open_table(config, tmp_path, rehearsal=False).labels == ("a", "b")
+    (tmp_path / "other.jsonl").write_text('{"text": "z", "label": "c"}')
+    config = table(tmp_path, [{"text": "x", "label": "a"}, {"text": "y", "label": "b"}], test="other.jsonl")
+    with pytest.raises(UserError, match=r"other.jsonl: label='c' is not a label; known are a, b"):
+        open_table(config, tmp_path, rehearsal=False)
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text,text,label\na,b,c\n")
+    with pytest.raises(UserError, match=r"t.csv has the column 'text' 2 times; each name once"):
+        list(records(tmp_path / "t.csv", ("text",)))

@@ -3,6 +3,7 @@ import math
 import jax.numpy as jnp
 import pytest
 
+from zoo.errors import UserError
 from zoo.training.loop import Deeds, Ending, NotFinite, Periods, Reporter, run
 
 
@@ -91,6 +92,30 @@ def test_a_stop_at_the_last_step_leaves_its_evaluation_for_later():
     assert result == (6, Ending.STOPPED, 6) and events[-1] == ("save", 6, 6, "owes")
     result, events = train(6, start=6, owed=True)
     assert result == (6, Ending.FINISHED, 6) and events == [("test", 6), ("save", 6, 6)]
+
+
+@pytest.mark.parametrize("broken", ["batch", "evaluation"])
+def test_damaged_data_does_not_cost_the_steps_done(broken):
+    journal = Recorder()
+
+    def batches():
+        yield from (1, 2, 3)
+        raise UserError("no image")
+
+    def evaluate(state):
+        if state == 2 and broken == "evaluation":
+            raise UserError("no image")
+        return {}
+
+    deeds = Deeds(
+        step=lambda state, batch: (state + 1, {"loss": jnp.ones(())}),
+        evaluate=evaluate,
+        save=lambda number, state, owes: journal.events.append(("save", number, state, owes)),
+        stopping=lambda: False,
+    )
+    with pytest.raises(UserError, match="no image"):
+        run(0, 0, batches(), deeds, Periods(9, 2, 100, examples=4), journal)
+    assert journal.events[-1] == (("save", 3, 3, False) if broken == "batch" else ("save", 2, 2, True))
 
 
 def test_what_is_outgrown_is_saved_and_left():
