@@ -61,6 +61,7 @@ class BertTuning(Recipe):
         self.training = typed(TuningConfig, config.training, "recipe.training")
         model = typed(BertConfig, {**config.model, "head": self.head}, "recipe.model")
         self._table: Any = None
+        self._guessed = False
         self.labels = self.find_labels()
         model = sized_as(self.init_from, model, SIZES, config_from)
         self.model_config = dataclasses.replace(model, num_labels=max(len(self.labels), 1))
@@ -84,7 +85,9 @@ class BertTuning(Recipe):
             return self.data_config.labels
         if not (self.data_dir / self.data_config.train).exists():
             # Those of the run that this one starts from, or of what stands in for the table in a rehearsal.
-            return tuple(facts_of(self.init_from).get("labels", self.stand_in))
+            known = facts_of(self.init_from).get("labels")
+            self._guessed = known is None and bool(self.stand_in)
+            return tuple(known or self.stand_in)
         self._table = self.open(rehearsal=False)
         return self._table.labels
 
@@ -232,6 +235,10 @@ class BertTuning(Recipe):
         head = self.heads[0]
         if head not in params:
             raise UserError(f"init_from={place} has no head for this ({head}); fine-tune it first, and name the run")
+        if self._guessed:
+            raise UserError(
+                f"init_from={place} does not say what its labels are called; name them in order with recipe.data.labels=[...]"
+            )
         outputs = len(params[head]["bias"])
         if self.labels and outputs != len(self.labels):
             raise UserError(
