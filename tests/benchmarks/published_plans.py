@@ -73,7 +73,16 @@ CASES = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One plan of a case: seconds and GiB, predicted but for `search_s`; `idle` and `imbalance` are parts of 1."""
+    """One plan of a case, predicted but for `search_s`.
+
+    Attributes:
+        case, plan, stages, micro_batches: what it is.
+        step_s, memory_gib: of a step, and of the fullest device; `fits` says whether there is so much.
+        imbalance: by how much the lightest stage is below the busiest, as a part of the busiest.
+        idle: the part of the step in which stages have nothing to do or wait for what is on its way between them.
+        communication: the largest part of a stage's own time that is communication inside it.
+        search_s: seconds that finding or scoring it took here.
+    """
 
     case: str
     plan: str
@@ -84,6 +93,7 @@ class Row:
     fits: bool
     imbalance: float
     idle: float
+    communication: float
     search_s: float
 
 
@@ -121,19 +131,26 @@ def rows(name: str, case: Case) -> Iterator[Row]:
 def _row(case: str, plan: str, found: fa.Pipeline | fa.Plan, spent: float) -> Row:
     if isinstance(found, fa.Pipeline):
         memory, numbers = max(stage.memory_bytes for stage in found.stages), (len(found.stages), found.micro_batches)
-        return Row(case, plan, *numbers, found.step_s, memory / fa.GIB, found.fits, found.imbalance, found.idle, spent)
-    memory, parts = found.predicted.memory["total"], found.schedule["micro_batches"]
-    return Row(case, plan, 1, parts, found.predicted.step_s, memory / fa.GIB, True, 0.0, 0.0, spent)
+        inside = [stage.candidate.estimate for stage in found.stages]
+        moved = max(one.communication_s / one.step_s for one in inside)
+        parts = found.imbalance, found.idle, moved
+        return Row(case, plan, *numbers, found.step_s, memory / fa.GIB, found.fits, *parts, spent)
+    numbers, told = (1, found.schedule["micro_batches"]), found.predicted
+    parts = 0.0, 0.0, told.communication_s / told.step_s
+    return Row(case, plan, *numbers, told.step_s, told.memory["total"] / fa.GIB, True, *parts, spent)
 
 
 def table(found: list[Row]) -> str:
     """In Markdown."""
-    head = "case | plan | stages | micro-batches | step | memory of a device | imbalance | idle | search"
-    lines = [f"| {head} |", "| --- | --- |" + " ---: |" * 7]
+    head = (
+        "case | plan | stages | micro-batches | step | memory of a device | imbalance | idle | communication | search"
+    )
+    lines = [f"| {head} |", "| --- | --- |" + " ---: |" * 8]
     for row in found:
         memory = f"{row.memory_gib:.1f} GiB" + ("" if row.fits else ", too much")
         cells = [row.case, row.plan, row.stages, row.micro_batches, f"{row.step_s:.1f} s", memory]
-        cells += [f"{100 * row.imbalance:.0f} %", f"{100 * row.idle:.0f} %", f"{row.search_s:.0f} s"]
+        cells += [f"{100 * part:.0f} %" for part in (row.imbalance, row.idle, row.communication)]
+        cells.append(f"{row.search_s:.0f} s")
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
