@@ -181,9 +181,9 @@ def _accumulated(
 
     def add(carry: Any, given: tuple[jax.Array, Batch]) -> tuple[Any, None]:
         gradients, sums, extra = carry
-        (_, found), more = jax.value_and_grad(part, has_aux=True)(
-            params, extra, given[1], jax.random.fold_in(key, given[0])
-        )
+        # Weights are gathered anew for each part, and let go: XLA would gather them once, before the loop, and hold them all.
+        own, rows = jax.lax.optimization_barrier((params, given[1]))
+        (_, found), more = jax.value_and_grad(part, has_aux=True)(own, extra, rows, jax.random.fold_in(key, given[0]))
         return (_plus(gradients, more), _plus(sums, (found.terms, found.metrics)), found.extra), None
 
     parts = jax.tree.map(lambda leaf: interleaved(leaf, count), batch)

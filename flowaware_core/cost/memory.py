@@ -90,7 +90,8 @@ def lifetimes(trace: Trace, backend: str = "target") -> dict[int, tuple[int, int
         last = max(read[moment], recomputed[moment], first[moment]) if written else read[moment]
         exists = written or read[moment] > -3
         if exists:
-            alive[moment] = (first[moment], max(last, first[moment]))
+            begin = first[moment] if buffer.since is None else min(first[moment], buffer.since)
+            alive[moment] = (begin, max(last, first[moment]))
         until = max(first[moment] if exists else -3, -3 if written else recomputed[moment])
         consumes = buffer.primitive in CONSUMING and not (cpu and buffer.apart)
         fused = soft[moment] or consumes or buffer.primitive in (COPY, PIECES)
@@ -126,8 +127,8 @@ def _starts(trace: Trace, soft: list[bool]) -> list[int]:
         ready[moment] = max((ready[source.moment] for source in sources), default=moment) if soft[moment] else moment
         if buffer.primitive in ("input", "constant"):
             early[moment] = True
-        elif not sources and not buffer.depth:
-            first[moment] = -1  # zeros to add to, which some reader wants in memory
+        elif not sources:  # zeros to add to, which some reader wants in memory
+            first[moment] = buffer.body or -1
         elif sources and all(early[source.moment] for source in sources):
             if soft[moment]:
                 early[moment] = True

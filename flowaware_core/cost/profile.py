@@ -136,7 +136,7 @@ def _kind(buffer: Buffer) -> str:
         return "copies in another layout"
     if buffer.primitive in memory.REDUCTIONS:
         return "reduced between devices"
-    return "values kept in loops" if buffer.depth else "values on the way"
+    return "values kept in loops" if buffer.body else "values on the way"
 
 
 def layouts(graph: Graph, placement: Placement, mesh: Mesh) -> list[dict[str, Any]]:

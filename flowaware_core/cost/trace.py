@@ -20,6 +20,7 @@ COPY = "layout copy"
 PIECES = "pieces"
 # What the CPU scatters into, where the target needs nothing.
 ZEROS = "zeros"
+REMAT = ("checkpoint", "remat", "remat2")
 # A shard with the borders of its neighbours.
 BORDERS = "borders"
 # The counter-based generator makes two words for each number, which its readers combine.
@@ -39,8 +40,9 @@ class Buffer:
         tensor: the tensor it holds.
         kept: whether it is the tensor in the layout it is kept in, not a copy in another one.
         written: its size where a compiler writes a reduce-scatter as an all-reduce that every reader takes its slice of.
-        depth: 0 outside loops.
+        body: the moment at which the body of the innermost loop begins; 0 outside loops.
         apart: whether the CPU reads its operands from memory, where the target computes them on the way.
+        since: the moment from which it takes memory; None: its own. What a loop stacks is there from the loop's first round on.
     """
 
     bytes: int
@@ -50,8 +52,9 @@ class Buffer:
     tensor: int
     kept: bool
     written: int
-    depth: int = 0
+    body: int = 0
     apart: bool = False
+    since: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,7 +89,7 @@ class _Recorder:
         self._shapes: dict[int, tuple[int, ...]] = {}
         self._exchanged: set[tuple[int, str, int, int, tuple[int, ...]]] = set()
         self._wide: dict[tuple[int, Border, tuple[int, ...]], Buffer] = {}
-        self._times, self._depth = 1, 0
+        self._times, self._body = 1, 0
 
     def buffer(self, tensor: int, layout: Layout, primitive: str, sources: Sequence[Any]) -> Buffer:
         value = self._tensors[tensor]
@@ -96,7 +99,7 @@ class _Recorder:
         size *= value.itemsize
         real = tuple(source for source in sources if isinstance(source, Buffer))
         kept = layout == self._layouts[tensor]
-        made = Buffer(size, primitive, real, len(self.buffers), tensor, kept, size, self._depth)
+        made = Buffer(size, primitive, real, len(self.buffers), tensor, kept, size, self._body)
         self.buffers.append(made)
         return made
 
@@ -169,7 +172,7 @@ class _Recorder:
                     *shape[border.dim + 1 :],
                 )
                 size = value.bytes // shape[border.dim] * grown[border.dim]
-                made = Buffer(size, BORDERS, (value,), len(self.buffers), value.tensor, False, size, self._depth)
+                made = Buffer(size, BORDERS, (value,), len(self.buffers), value.tensor, False, size, self._body)
                 self.buffers.append(made)
                 self._shapes[made.moment] = grown
                 self._wide[value.moment, border, exchange.axes] = made
@@ -182,7 +185,7 @@ class _Recorder:
     def _copy(self, value: Buffer) -> Buffer:
         """One reordered copy per buffer, however many read it."""
         if value.moment not in self._copies:
-            made = Buffer(value.bytes, COPY, (value,), len(self.buffers), value.tensor, False, value.bytes, self._depth)
+            made = Buffer(value.bytes, COPY, (value,), len(self.buffers), value.tensor, False, value.bytes, self._body)
             self.buffers.append(made)
             self._copies[value.moment] = made
         return self._copies[value.moment]
@@ -199,16 +202,40 @@ class _Recorder:
         return made
 
     def structured(self, operator: Operator, values: Sequence[Any], bodies: Sequence[Body]) -> list[Any]:
+        name, params = operator.primitive, operator.equation.params
+        if name == "optimization_barrier":
+            return self._same(values, operator.results)
+        # A block that XLA may not join with others stands apart: its inputs and results are values of their own.
+        inlined = name in REMAT and not params["prevent_cse"]
+        looped = params["num_consts"] if name == "scan" else len(values) if inlined else 0
+        carried = params["num_carry"] if name == "scan" else 0
+        begin = len(self.buffers)
         results: list[Any] = []
         for body, subgraph in zip(bodies, operator.subgraphs, strict=True):
             self._times *= subgraph.repeat
-            self._depth += 1
-            inner = [self.buffer(t, self._layouts[t], "argument", ()) for t in subgraph.inputs]
+            outside, self._body = self._body, self._body if name in REMAT else len(self.buffers)
+            inner = self._same(values[:looped], subgraph.inputs[:looped])
+            for index, tensor in enumerate(subgraph.inputs[looped:]):
+                first = values[looped + index : looped + index + 1] if index < carried else ()
+                inner.append(self.buffer(tensor, self._layouts[tensor], "argument", first))
             results = body(inner)
             self._times //= subgraph.repeat
-            self._depth -= 1
-        sources = [*values, *results]
-        return [self.buffer(t, self._layouts[t], operator.primitive, sources) for t in operator.results]
+            self._body = outside
+        if inlined:
+            return self._same(results, operator.results)
+        # What a loop starts from is no more once it has started.
+        sources = [*values[:looped], *values[looped + carried :], *results]
+        made = [self.buffer(t, self._layouts[t], name, sources) for t in operator.results]
+        for stacked in made[carried:] if name == "scan" else ():
+            stacked.since = begin
+        return made
+
+    def _same(self, values: Sequence[Any], tensors: Sequence[int]) -> list[Any]:
+        """The values themselves where they are buffers: what goes into a block, or comes out of it, is not copied."""
+        return [
+            value if isinstance(value, Buffer) else self.buffer(tensor, self._layouts[tensor], "constant", ())
+            for value, tensor in zip(values, tensors, strict=True)
+        ]
 
 
 def _reordered(operator: Operator) -> tuple[bool, bool, bool]:
