@@ -82,7 +82,10 @@ class Audit:
         lines.append(f"  memory of one device predicted {(predicted_memory or 0) / GIB:.2f} GiB   compiled {shown}")
         lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  off: {finding}" for finding in self.findings]
-        lines.append("  audit passed" if self.ok else "  AUDIT FAILED: the prediction and the compiled program differ")
+        failed = (
+            "AUDIT FAILED: prediction and compiled program differ in what is off above; results are right either way"
+        )
+        lines.append("  audit passed" if self.ok else f"  {failed}")
         return "\n".join(lines)
 
 

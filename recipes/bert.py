@@ -181,7 +181,8 @@ class BertRecipe(Recipe):
         del key
         if task not in (None, "fill-mask", "embed"):
             raise UserError(f"task={task}; this recipe knows fill-mask and embed")
-        config = predict.as_encoder(self.model_config) if task == "embed" else self.model_config
+        head = "encoder" if task == "embed" else "masked_words"  # whatever else the weights have
+        config = dataclasses.replace(self.model_config, head=head)
         params = variables_from(place, self.family, config)["params"]
         if task != "embed" and "transform" not in params:
             raise UserError(f"init_from={place} has no head for masked words; ask for task=embed")
@@ -196,7 +197,7 @@ def check(model: BertConfig, data: TextConfig) -> None:
     if data.length > model.max_positions:
         raise UserError(
             f"recipe.data.length={data.length} is more than recipe.model.max_positions={model.max_positions}; "
-            "shorten the texts or give the model more positions"
+            "set recipe.data.length, or for a new model recipe.model.max_positions"
         )
     if data.next_sentence != (model.head == "pretraining"):
         raise UserError(

@@ -89,7 +89,9 @@ class BertTuning(Recipe):
             self._guessed = known is None and bool(self.stand_in)
             return tuple(known or self.stand_in)
         self._table = self.open(rehearsal=False)
-        return self._table.labels
+        known = tuple(facts_of(self.init_from).get("labels", ()))
+        # The same names in the order that the head of the weights has them.
+        return known if sorted(known) == sorted(self._table.labels) else self._table.labels
 
     def named(self) -> Any:
         """The section `data` with the labels that are known by now."""

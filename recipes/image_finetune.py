@@ -48,7 +48,7 @@ class ImageFinetuneRecipe(ResNetRecipe):
             )
         kind = KINDS[network]
         self.family, self.config_class = kind.family, kind.config_class
-        self.model_class, self.heads = kind.model_class, kind.heads
+        self.model_class, self.heads, self.statistics = kind.model_class, kind.heads, kind.statistics
         super().__init__(config, data_dir)
 
     def sized(self, config: RecipeConfig) -> Any:

@@ -20,6 +20,7 @@ class PNASNetRecipe(ResNetRecipe):
     config_class = PNASNetConfig
     model_class = PNASNet
     heads = ("last_linear",)
+    statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))  # as timm's configuration of pnasnet5large has it
 
     def summary(self) -> str:
         """The model in one line, with its number of parameters."""

@@ -17,7 +17,7 @@ from recipes.recipe import Batch, Recipe, State
 from zoo.conversion import variables_from
 from zoo.data.cards import card
 from zoo.data.choice import open_dataset
-from zoo.data.image_folder import MEAN, STD
+from zoo.data.image_folder import MEAN, STD, FileExamples
 from zoo.data.images import DataConfig, ImageDataset
 from zoo.errors import UserError
 from zoo.models import classify_images
@@ -66,6 +66,8 @@ class ResNetRecipe(Recipe):
     config_class: type = ResNetConfig
     model_class: type = ResNet
 
+    statistics = (MEAN, STD)  # by which published weights want photographs normalised
+
     heads = ("fc",)  # parts that start anew where init_from has other classes
 
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
@@ -92,6 +94,11 @@ class ResNetRecipe(Recipe):
             self.optimizer = tuned(self.optimizer, self.training, params, order, self.heads)
         self._dataset: ImageDataset | None = None
         self._rehearsal = False
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes, where the data set is open."""
+        return () if self._dataset is None else self._dataset.classes
 
     def for_processor(self) -> None:
         """Takes the form of convolutions that processors are fast at, where the configuration names none."""
@@ -125,12 +132,18 @@ class ResNetRecipe(Recipe):
             config = typed(self.config_class, facts["model"], "model")
         else:
             config = self.model_config
+            if "labels" in facts:
+                config = dataclasses.replace(config, num_classes=len(facts["labels"]))
         if config.convolution is None and jax.default_backend() == "cpu":
             config = dataclasses.replace(config, convolution="products")
         variables = variables_from(place, self.family, config)
         model, size = self.model_class(config), facts.get("image_size", self.data_config.image_size)
         apply = lambda variables, image: model.apply(variables, image, train=False)
-        known = {"mean": MEAN, "std": STD, "labels": [str(number) for number in range(config.num_classes)]}
+        known = {
+            "mean": self.statistics[0],
+            "std": self.statistics[1],
+            "labels": [str(number) for number in range(config.num_classes)],
+        }
         known |= facts if "mean" in facts else self._of_data_set(config.num_classes) | facts
         classes, mean, std = (known[name] for name in ("labels", "mean", "std"))
         return classify_images.classifier(apply, variables, classes, mean, std, size, batch)
@@ -236,7 +249,10 @@ class ResNetRecipe(Recipe):
             UserError: the data set is missing, damaged, or has more classes than the model.
         """
         if self._dataset is None or self._rehearsal != rehearsal:
-            self._dataset = open_dataset(self.data_config, self.data_dir, self.model_config.num_classes, rehearsal)
+            opened = open_dataset(self.data_config, self.data_dir, self.model_config.num_classes, rehearsal)
+            if isinstance(opened.train, FileExamples):
+                opened = dataclasses.replace(opened, mean=self.statistics[0], std=self.statistics[1])
+            self._dataset = opened
             self._rehearsal = rehearsal
         return self._dataset
 

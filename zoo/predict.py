@@ -20,9 +20,11 @@ from pathlib import Path
 import jax
 
 from zoo.config import GROUPS, Config, RecipeConfig, compose, quoted
+from zoo.conversion import is_foreign
 from zoo.data.corpus import records
 from zoo.data.image_folder import SUFFIXES
 from zoo.errors import DONE, UserError, exit_code
+from zoo.models import weight_files
 from zoo.models.pretrained import facts_of, fingerprint
 from zoo.prediction import Record, run
 from zoo.runtime import memory
@@ -73,6 +75,12 @@ def main(argv: list[str]) -> int:
         raise UserError(
             "init_from=MODEL is missing; name a run of the zoo, a folder of Hugging Face or a file of weights"
         )
+    if config.init_from.is_file() and not is_foreign(config.init_from):
+        raise UserError(
+            f"init_from={config.init_from} is no file of weights; known are {', '.join(weight_files.SUFFIXES)}"
+        )
+    if Path(own["output"]).is_dir():
+        raise UserError(f"output={own['output']} is a folder; name a file of JSON lines in it")
     batch = own.get("batch", str(BATCH))
     if not batch.isdigit() or int(batch) < 1:
         raise UserError(f"batch={batch}; it must be a whole number of at least 1")
@@ -112,6 +120,13 @@ def as_trained(config: Config, words: list[str]) -> RecipeConfig:
         ours, theirs = recipe.data.get(name), known.pop(name)
         if (name == "kind" and ours != theirs) or (ours is None) != (theirs is None):
             raise UserError(f"{word}, and {config.init_from} was trained with {name}={theirs}; leave it out")
+    most = facts.get("max_positions", facts.get("model", {}).get("max_positions"))
+    if (
+        most is not None
+        and "length" in recipe.data
+        and not any(word.startswith("recipe.data.length=") for word in words)
+    ):
+        known["length"] = min(known.get("length", recipe.data["length"]), most)
     return dataclasses.replace(recipe, data={**recipe.data, **known})
 
 

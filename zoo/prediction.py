@@ -127,6 +127,8 @@ def _kept(output: Path) -> list[Record]:
 def text_of(record: Record, column: str) -> str:
     """The text of a record. Raises UserError where it has none, or an empty one; the sentence lists what it has."""
     value = record.get(column)
+    if value is None and column in record:
+        raise UserError(f"{column!r} is null, which is no text")
     if value is None:
         raise UserError(f"no text in {column!r}; the record has {', '.join(record) or 'nothing'}")
     if not isinstance(value, str):

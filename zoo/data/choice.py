@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from zoo.data import cifar10, image_folder, mnist
@@ -31,9 +30,11 @@ def open_dataset(config: DataConfig, data_dir: Path, num_classes: int, rehearsal
             f"recipe.model.num_classes={num_classes}, but {dataset.name} has {len(dataset.classes)} classes; "
             f"set recipe.model.num_classes={len(dataset.classes)}"
         )
-    if config.name in ("arrays", "image_folder") and len(dataset.classes) < num_classes and dataset.announcement:
-        extra = f"; the model tells {num_classes} apart (recipe.model.num_classes)"
-        return dataclasses.replace(dataset, announcement=dataset.announcement + extra)
+    if config.name == "image_folder" and dataset.name != "digits" and len(dataset.classes) < num_classes:
+        raise UserError(
+            f"recipe.model.num_classes={num_classes}, and {dataset.name} has {len(dataset.classes)} classes; "
+            f"set recipe.model.num_classes={len(dataset.classes)}"
+        )
     return dataset
 
 

@@ -34,6 +34,12 @@ def classifier(
         size: S; images are cut to their middle square and resized.
         batch: B.
     """
+
+    def named(shares: np.ndarray) -> Record:
+        # A network may have more outputs than its data set had classes.
+        names = [*classes, *(str(number) for number in range(len(classes), len(shares)))]
+        return _named(shares, names)
+
     run = jax.jit(lambda variables, image: jax.nn.softmax(apply(variables, image)))
 
     def predict(some: Sequence[Record]) -> list[Record]:
@@ -41,7 +47,7 @@ def classifier(
         for row, record in enumerate(some):
             pixels = read_image(Path(text_of(record, "image")), size)
             images[row] = (pixels / np.float32(255) - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
-        return [_named(row, classes) for row in np.asarray(run(variables, images))[: len(some)]]
+        return [named(row) for row in np.asarray(run(variables, images))[: len(some)]]
 
     return predict
 

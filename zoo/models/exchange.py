@@ -108,7 +108,7 @@ def imported(
         if value.shape != leaf.shape:
             raise UserError(
                 f"{source}: {keys[0]} gives {ours} of shape {list(value.shape)}, and the model has {list(leaf.shape)}; "
-                "use the sizes that the weights were made with"
+                "set the options of recipe.model to the sizes that the weights were made with"
             )
         used |= dict.fromkeys(keys, ours)
         _put(params, ours, value.astype(leaf.dtype))

@@ -24,7 +24,10 @@ PROBLEMS = {
 
 
 def facts_of(place: Path | None) -> dict[str, Any]:
-    """What the recipe of a run remembered with its checkpoints, or config.json says of "labels" and their "kind"; may be empty."""
+    """What the recipe of a run remembered with its checkpoints; or "labels", their "kind" and "max_positions" of a config.json.
+
+    Empty for anything else.
+    """
     if place is None:
         return {}
     described = (place if place.is_dir() else place.parent) / "config.json"
@@ -40,7 +43,7 @@ def facts_of(place: Path | None) -> dict[str, Any]:
 
 
 def _labels_of(described: Path) -> dict[str, Any]:
-    """ "labels" in the order of their numbers and "kind", of a config.json that has them."""
+    """ "labels" in the order of their numbers, "kind" and "max_positions", of a config.json that has them."""
     try:
         said = json.loads(described.read_text())
         names = {int(number): str(name) for number, name in said.get("id2label", {}).items()}
@@ -50,6 +53,8 @@ def _labels_of(described: Path) -> dict[str, Any]:
     if sorted(names) != list(range(len(names))):
         return {}
     found: dict[str, Any] = {"labels": [names[number] for number in sorted(names)]} if names else {}
+    if isinstance(said.get("max_position_embeddings"), int):
+        found["max_positions"] = said["max_position_embeddings"]
     return found | ({"kind": kinds[0]} if kinds else {"kind": "regression"} if len(names) == 1 else {})
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from zoo.errors import UserError
-from zoo.training.evaluation import means
+from zoo.training.evaluation import COUNT, means
 
 LOWER_IS_BETTER = ("loss", "perplexity")
 
@@ -93,7 +93,7 @@ def check_metric(recipe: Any, state: Any, batch: Mapping[str, Any]) -> None:
     counted = {"weight": jax.ShapeDtypeStruct(rows, np.float32), "number": jax.ShapeDtypeStruct(rows, np.int32)}
     sums = jax.eval_shape(recipe.evaluate, state, {**batch, **counted})
     figures = getattr(recipe, "figures", means)({name: np.ones(leaf.shape) for name, leaf in sums.items()})
-    names = [*figures, *getattr(recipe, "scored", ())]
+    names = [*(name for name in figures if name not in ("examples", COUNT)), *getattr(recipe, "scored", ())]
     if metric not in names:
         raise UserError(f"recipe.training.best={metric} is no figure of this recipe; it has {', '.join(names)}")
 

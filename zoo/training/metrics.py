@@ -111,7 +111,8 @@ class Journal:
         except OSError as error:
             raise UserError(f"cannot write {self._stream.name}: {error.strerror}; mend it and run again") from error
         for name, value in numbers.items():
-            self._events.add_scalar(f"{split}/{name}", value, step)
+            if name not in bad:
+                self._events.add_scalar(f"{split}/{name}", value, step)
 
 
 def keep_until(metrics: Path, step: int) -> None:

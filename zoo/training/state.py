@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from zoo.conversion import FAMILIES, is_foreign
 from zoo.conversion import learned as learned_of
 from zoo.models import weight_files
 from zoo.models.exchange import flat
+from zoo.models.pretrained import facts_of
 from zoo.training.adapters import PART
 from zoo.training.checkpoints import Checkpoints, locate
 
@@ -22,6 +24,7 @@ LEARNED = ("params", "batch_stats", "statistics")
 """What a fine-tuning takes from the checkpoint that it starts from; optimizer, step and random numbers begin anew."""
 
 NAMED = ("classifier", "fc", "last_linear")
+NO_NAME = re.compile(r"(LABEL_)?\d+")
 """Heads whose outputs stand for the recipe's labels, in their order."""
 
 
@@ -87,6 +90,11 @@ def begun_from(
         found = FAMILIES[recipe.family].from_theirs(weight_files.read(folder), recipe.model_config, str(folder), heads)
         for name, shapes in found.renewed.items():
             say(f"{name} starts anew: {shapes}")
+        labels = facts_of(folder).get("labels", ())
+        if _others(labels, recipe):
+            for name in (one for one in heads if one in NAMED and one in found.params["params"]):
+                del found.params["params"][name]
+                say(f"{name} starts anew: its labels were {', '.join(labels[:8])}")
         return replaced(born(recipe, seed, shardings), found.params, shardings)
     source, step = locate(folder)
     anew = renewed_heads(source, step, recipe, state["params"], (*heads, PART))
@@ -137,9 +145,16 @@ def renewed_heads(
             found[head] = f"{source.directory / str(step)} has none"
         elif other:
             found[head] = f"{list(records[other[0]].shape)} there, {list(shapes[other[0]])} here"
-        elif head in NAMED and labels is not None and list(labels) != list(getattr(recipe, "labels", labels)):
+        elif labels and head in NAMED and _others(labels, recipe):
             found[head] = f"its labels were {', '.join(labels[:8])}"
     return found
+
+
+def _others(labels: Sequence[str], recipe: Any) -> bool:
+    """Whether a head for these labels says nothing about the recipe's; names such as LABEL_0 and 0 are none."""
+    here = list(getattr(recipe, "labels", ()))
+    told = [list(names) for names in (labels, here) if names and not all(NO_NAME.fullmatch(name) for name in names)]
+    return len(told) == 2 and told[0] != told[1]
 
 
 def replaced(state: Any, values: Any, shardings: Any) -> Any:

@@ -54,6 +54,8 @@ def test_a_record_without_text_lists_what_it_has() -> None:
         text_of({"body": "x", "id": 1}, "text")
     with pytest.raises(UserError, match="'text' is 3, which is no text"):
         text_of({"text": 3}, "text")
+    with pytest.raises(UserError, match="'text' is null"):
+        text_of({"text": None}, "text")
 
 
 def test_lines_of_other_records_are_not_taken_for_these(tmp_path: Path) -> None:

@@ -52,5 +52,5 @@ def test_a_figure_is_checked_before_anything_runs() -> None:
     batch = {"x": jax.ShapeDtypeStruct((4,), jnp.float32)}
     for fine in (None, "loss", "bleu"):
         check_metric(recipe(fine), {}, batch)
-    with pytest.raises(UserError, match="best=f1 is no figure of this recipe; it has loss, examples, bleu"):
+    with pytest.raises(UserError, match="best=f1 is no figure of this recipe; it has loss, bleu"):
         check_metric(recipe("f1"), {}, batch)
