@@ -127,6 +127,9 @@ def as_trained(config: Config, words: list[str]) -> RecipeConfig:
         and not any(word.startswith("recipe.data.length=") for word in words)
     ):
         known["length"] = min(known.get("length", recipe.data["length"]), most)
+        stride = known.get("stride", recipe.data.get("stride"))
+        if stride is not None and not any(word.startswith("recipe.data.stride=") for word in words):
+            known["stride"] = min(stride, known["length"] // 3)
     return dataclasses.replace(recipe, data={**recipe.data, **known})
 
 

@@ -61,7 +61,9 @@ def test_a_folder_of_hugging_face_says_what_kind_its_labels_are(tmp_path: Path) 
     assert facts_of(tmp_path) == {"labels": ["bad", "good", "odd"], "kind": "several"}
     (tmp_path / "config.json").write_text(json.dumps(described | {"max_position_embeddings": 64}))
     assert as_trained(compose(words), words).data["length"] == 64
-    assert as_trained(compose(words), [*words, "recipe.data.length=32"]).data["length"] == 128  # what the word set stays
+    assert (
+        as_trained(compose(words), [*words, "recipe.data.length=32"]).data["length"] == 128
+    )  # what the word set stays
     with pytest.raises(UserError, match="recipe.data.kind=classes, and .* was trained with kind=several; leave it out"):
         as_trained(compose(words), [*words, "recipe.data.kind=classes"])
     (tmp_path / "config.json").write_text(json.dumps({"id2label": {"0": "LABEL_0"}}))
