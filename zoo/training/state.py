@@ -24,7 +24,7 @@ LEARNED = ("params", "batch_stats", "statistics")
 """What a fine-tuning takes from the checkpoint that it starts from; optimizer, step and random numbers begin anew."""
 
 NAMED = ("classifier", "fc", "last_linear")
-NO_NAME = re.compile(r"(LABEL_)?\d+")
+NO_NAME = re.compile(r"LABEL_\d+")
 """Heads whose outputs stand for the recipe's labels, in their order."""
 
 
@@ -151,7 +151,7 @@ def renewed_heads(
 
 
 def _others(labels: Sequence[str], recipe: Any) -> bool:
-    """Whether a head for these labels says nothing about the recipe's; names such as LABEL_0 and 0 are none."""
+    """Whether a head for these labels says nothing about the recipe's; LABEL_0 and the like are no names."""
     here = list(getattr(recipe, "labels", ()))
     told = [list(names) for names in (labels, here) if names and not all(NO_NAME.fullmatch(name) for name in names)]
     return len(told) == 2 and told[0] != told[1]

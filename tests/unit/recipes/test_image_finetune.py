@@ -114,3 +114,9 @@ def test_the_section_has_the_options_of_both_networks() -> None:
     assert made(**{"model!": options}).model_config.cells == (1,)
     with pytest.raises(UserError, match="bloks"):
         made(**{"model!": options | {"bloks": [1]}})
+
+
+def test_photographs_are_normalised_as_the_published_weights_want_them() -> None:
+    options = {"network": "pnasnet", "cells": [1], "filters": 4, "stem": "cifar", "stem_width": 4, "num_classes": 3}
+    assert made(**{"model!": options}).statistics == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert made().statistics[0] == (0.485, 0.456, 0.406)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,12 @@ import pytest
 
 from recipes.bert import BertRecipe
 from recipes.t5 import T5Recipe
+from zoo.conversion import FAMILIES
+from zoo.data.vocabulary import SPECIAL
 from zoo.errors import UserError
+from zoo.models import weight_files
+from zoo.models.bert.config import BertConfig
+from zoo.models.bert.model import abstract_params
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sentencepiece")
@@ -50,7 +56,7 @@ SECTIONS: dict[type, dict[str, dict[str, Any]]] = {
         "training": {"steps": 10},
     },
 }
-FAMILIES = pytest.mark.parametrize("family", SECTIONS)
+BOTH = pytest.mark.parametrize("family", SECTIONS)
 
 
 def made(family: Any, folder: Path = Path("nowhere"), **changes: dict[str, Any]) -> Any:
@@ -67,7 +73,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     return recipes
 
 
-@FAMILIES
+@BOTH
 def test_task_is_abstract_and_agrees_with_batches(family: Any, opened: dict) -> None:
     recipe = opened[family]
     task = recipe.task()
@@ -81,7 +87,7 @@ def test_task_is_abstract_and_agrees_with_batches(family: Any, opened: dict) -> 
 
 
 @pytest.mark.slow
-@FAMILIES
+@BOTH
 def test_one_batch_is_learned_by_heart(family: Any, opened: dict) -> None:
     recipe = opened[family]
     state = jax.jit(recipe.initial_state)(jax.random.key(0))
@@ -95,7 +101,7 @@ def test_one_batch_is_learned_by_heart(family: Any, opened: dict) -> None:
     assert int(state["step"]) == 60
 
 
-@FAMILIES
+@BOTH
 def test_figures_of_the_test_split_do_not_depend_on_its_batches(family: Any, opened: dict) -> None:
     recipe = opened[family]
     state = jax.jit(recipe.initial_state)(jax.random.key(0))
@@ -115,7 +121,7 @@ def test_figures_of_the_test_split_do_not_depend_on_its_batches(family: Any, ope
     assert math.isclose(one["perplexity"], math.exp(one["loss"]), rel_tol=1e-9)
 
 
-@FAMILIES
+@BOTH
 def test_a_rehearsal_says_what_it_runs_on(family: Any, tmp_path: Path) -> None:
     recipe = made(family, tmp_path, data={"name": "wikitext2" if family is BertRecipe else "c4", "vocabulary": None})
     with pytest.raises(UserError, match="in data_dir="):
@@ -145,3 +151,20 @@ def test_a_rehearsal_says_what_it_runs_on(family: Any, tmp_path: Path) -> None:
 def test_bad_options_name_the_section(family: Any, changes: dict, text: str) -> None:
     with pytest.raises(UserError, match=text):
         made(family, **changes)
+
+
+def test_masked_words_need_nothing_else_of_the_weights(tmp_path: Path) -> None:
+    """A folder of BertForMaskedLM has no pooler and no answers about next sentences."""
+    config = BertConfig(30, 8, 1, 2, 12, max_positions=32, head="masked_words")
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), dict(abstract_params(config)))
+    weight_files.write(tmp_path / "model.safetensors", FAMILIES["bert"].to_theirs({"params": params}, config))
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["bert"].config_to(config)))
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{n}" for n in range(30 - len(SPECIAL)))]))
+    sections = {"model": {"vocabulary_size": 9, "hidden": 4, "num_layers": 1, "num_heads": 1, "intermediate": 4}}
+    sections["training"] = {"steps": 1}
+    data = {"name": "text", "length": 16, "global_batch": 4}
+    one = SimpleNamespace(name="bert", init_from=tmp_path, data=data, optimizer={"learning_rate": 0.1}, **sections)
+    predict = BertRecipe(one, tmp_path).predictor(tmp_path, None, 2, jax.random.key(0))
+    (found,) = predict([{"text": "w1 [MASK] w2"}])
+    assert len(found["fills"]) == 1 and found["fills"][0][0]["probability"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from zoo.conversion import FAMILIES
 from zoo.errors import UserError
+from zoo.models import weight_files
+from zoo.models.bert.config import BertConfig
+from zoo.models.bert.model import abstract_params
 from zoo.training import adapters, state
 from zoo.training.adapters import Lora
 from zoo.training.checkpoints import Checkpoints
@@ -64,6 +69,24 @@ def test_a_head_is_kept_or_starts_anew_and_that_is_said(run: Path) -> None:
     ):
         found, said = begun(run, other)
         assert said == [sentence] and found["layer"]["kernel"].all() and not found["classifier"]["kernel"].any()
+
+
+def test_a_head_of_hugging_face_is_kept_for_its_own_labels_alone(tmp_path: Path) -> None:
+    config = BertConfig(11, 8, 1, 2, 12, max_positions=16, num_labels=2, head="classification")
+    variables = jax.tree.map(lambda leaf: np.full(leaf.shape, 0.5, np.float32), dict(abstract_params(config)))
+    weight_files.write(tmp_path / "model.safetensors", FAMILIES["bert"].to_theirs({"params": variables}, config))
+
+    def of(*labels: str) -> Any:
+        init = lambda key: {"params": jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), dict(abstract_params(config)))}
+        return SimpleNamespace(
+            initial_state=init, heads=("classifier",), family="bert", model_config=config, labels=labels
+        )
+
+    for names, kept in ((("a", "b"), True), (("b", "a"), False), (("LABEL_0", "LABEL_1"), True)):
+        (tmp_path / "config.json").write_text(json.dumps({"id2label": dict(enumerate(names))}))
+        found, said = begun(tmp_path, of("a", "b"))
+        assert found["classifier"]["kernel"].any() == kept and found["embeddings"]["word"]["embedding"].all()
+        assert said == ([] if kept else ["classifier starts anew: its labels were b, a"])
 
 
 def test_what_lora_learned_is_not_lost(run: Path, tmp_path: Path) -> None:
