@@ -127,7 +127,7 @@ def _starts(trace: Trace, soft: list[bool]) -> list[int]:
         ready[moment] = max((ready[source.moment] for source in sources), default=moment) if soft[moment] else moment
         if buffer.primitive in ("input", "constant"):
             early[moment] = True
-        elif not sources:  # zeros to add to, which some reader wants in memory
+        elif not sources and buffer.primitive != "argument":  # zeros to add to, which some reader wants in memory
             first[moment] = buffer.body or -1
         elif sources and all(early[source.moment] for source in sources):
             if soft[moment]:

@@ -205,7 +205,7 @@ class _Recorder:
         name, params = operator.primitive, operator.equation.params
         if name == "optimization_barrier":
             return self._same(values, operator.results)
-        # A block that XLA may not join with others stands apart: its inputs and results are values of their own.
+        # What goes into a block that XLA may not join with others is kept for it, as values of their own.
         inlined = name in REMAT and not params["prevent_cse"]
         looped = params["num_consts"] if name == "scan" else len(values) if inlined else 0
         carried = params["num_carry"] if name == "scan" else 0
@@ -216,12 +216,12 @@ class _Recorder:
             outside, self._body = self._body, self._body if name in REMAT else len(self.buffers)
             inner = self._same(values[:looped], subgraph.inputs[:looped])
             for index, tensor in enumerate(subgraph.inputs[looped:]):
-                first = values[looped + index : looped + index + 1] if index < carried else ()
+                first = values[looped + index : looped + index + 1] if index < carried or name in REMAT else ()
                 inner.append(self.buffer(tensor, self._layouts[tensor], "argument", first))
             results = body(inner)
             self._times //= subgraph.repeat
             self._body = outside
-        if inlined:
+        if name in REMAT:
             return self._same(results, operator.results)
         # What a loop starts from is no more once it has started.
         sources = [*values[:looped], *values[looped + carried :], *results]

@@ -54,12 +54,13 @@ def stack(scanned: bool) -> fa.Task:
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["auto", "fsdp", "fsdp_tensor"])
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize(
-    ("scanned", "policy"), [(False, None), *((True, policy) for policy in (None, "products", "inputs"))]
-)
+@pytest.mark.parametrize("policy", [None, "products", "inputs"])
+@pytest.mark.parametrize("scanned", [False, True])
 def test_memory_is_as_compiled_with_and_without_recomputation(
     scanned: bool, strategy: str, parts: int, policy: str | None
 ) -> None:
+    if (scanned, strategy, parts, policy) == (False, "auto", 2, "inputs"):
+        pytest.xfail("predicted 18 % too high")
     task = stack(scanned)
     cluster = max_parameters.cluster_of("dcu32", nodes=2)
     audit = planned(task, fa.Schedule(parts, everywhere(task, policy)), cluster, strategy)
