@@ -134,21 +134,17 @@ def deployment(tasks: Sequence[Task], cluster: Cluster, objective: Objective = "
             f"{training.name} is a training, whose steps follow one another; a deployment runs inputs side by side"
         )
     first = _first_of_each(tasks)
-    plans: dict[tuple[int, int], Plan] = {}
-    for kind in dict.fromkeys(first):
-        plans |= {(kind, devices): made for devices, made in _on_groups(tasks[kind], cluster).items()}
-    seconds = {
-        kind: {devices: made.predicted.step_s for (one, devices), made in plans.items() if one == kind}
-        for kind in dict.fromkeys(first)
-    }
+    found = {kind: _on_groups(tasks[kind], cluster) for kind in dict.fromkeys(first)}
+    plans = {(kind, devices): made for kind, on in found.items() for devices, made in on.items()}
+    seconds = {kind: {devices: made.predicted.step_s for devices, made in on.items()} for kind, on in found.items()}
     costs = [seconds[kind] for kind in first]
     if objective == "latency":
-        chosen = {kind: min(found, key=lambda devices: (found[devices], devices)) for kind, found in seconds.items()}
+        chosen = {kind: min(times, key=lambda devices: (times[devices], devices)) for kind, times in seconds.items()}
     else:
         chosen = _soonest(first, seconds, cluster.num_devices)
     shifts = _shifts([chosen[kind] for kind in first], costs, cluster.num_devices)
-    work = sum(min(devices * each for devices, each in found.items()) for found in costs)
-    bound = max(work / cluster.num_devices, max(min(found.values()) for found in costs))
+    work = sum(min(devices * each for devices, each in times.items()) for times in costs)
+    bound = max(work / cluster.num_devices, max(min(times.values()) for times in costs))
     return Deployment(objective, tuple(tasks), shifts, plans, sum(shift.seconds for shift in shifts), bound)
 
 

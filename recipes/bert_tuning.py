@@ -14,7 +14,7 @@ import numpy as np
 from recipes.recipe import Batch, Recipe
 from zoo.conversion import SETTINGS, TOKENIZER, share_of_tokens, variables_from
 from zoo.data.tables import Row, RowBatches
-from zoo.data.vocabulary import WordPiece, check_belongs, read_wordpiece, train_wordpiece
+from zoo.data.vocabulary import WordPiece, check_belongs, check_not_learned, read_wordpiece, train_wordpiece
 from zoo.errors import UserError
 from zoo.models.bert import predict
 from zoo.models.bert.config import BertConfig
@@ -196,10 +196,7 @@ class BertTuning(Recipe):
     def _vocabulary_place(self) -> Path | None:
         """The file or folder that the vocabulary is in; None where there is none."""
         named = self.data_config.vocabulary
-        if named == "train":
-            raise UserError(
-                "recipe.data.vocabulary=train is for pretraining; a fine-tuning has the vocabulary of its weights"
-            )
+        check_not_learned(named)
         folder = None
         if self.init_from is not None:
             folder = self.init_from if self.init_from.is_dir() else self.init_from.parent

@@ -62,8 +62,7 @@ class ImageFinetuneRecipe(ResNetRecipe):
         model = typed(self.config_class, options, "recipe.model")
         if self.family == "resnet":
             return sized_as(config.init_from, model, SIZES, config_from)
-        known = facts_of(config.init_from).get("model", {})
-        return dataclasses.replace(model, **{name: known[name] for name in PNASNET_SIZES if name in known})
+        return sized_as(config.init_from, model, PNASNET_SIZES)
 
     def summary(self) -> str:
         """The model in one line, with its number of parameters."""

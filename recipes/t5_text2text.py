@@ -17,7 +17,7 @@ from zoo import scores
 from zoo.conversion import share_of_tokens, variables_from
 from zoo.data.pairs import PairsConfig, arrays, open_pairs
 from zoo.data.tables import RowBatches, Table
-from zoo.data.vocabulary import SentencePiece, check_belongs, read_sentencepiece, train_sentencepiece
+from zoo.data.vocabulary import SentencePiece, check_belongs, check_not_learned, read_sentencepiece, train_sentencepiece
 from zoo.errors import UserError
 from zoo.models.t5 import predict
 from zoo.models.t5.generate import Generation, generate
@@ -116,10 +116,7 @@ class T5Text2TextRecipe(T5Recipe):
     def vocabulary(self, table: Table | None = None) -> SentencePiece:
         """The vocabulary of the weights; where there is none, one learned from the table that stands in."""
         named = self.pairs.vocabulary
-        if named == "train":
-            raise UserError(
-                "recipe.data.vocabulary=train is for pretraining; a fine-tuning has the vocabulary of its weights"
-            )
+        check_not_learned(named)
         folder = None
         if self.init_from is not None:
             folder = self.init_from if self.init_from.is_dir() else self.init_from.parent

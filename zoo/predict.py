@@ -112,7 +112,7 @@ def as_trained(config: Config, words: list[str]) -> RecipeConfig:
     if before.get("target", before.get("_target_")) == recipe.target:
         known = {name: value for name, value in before["data"].items() if name not in OF_TRAINING}
     else:
-        known = {name: facts[name] for name in ("kind",) if name in facts and name in recipe.data}
+        known = {"kind": facts["kind"]} if "kind" in facts and "kind" in recipe.data else {}
     for word in words:
         name = word.partition("=")[0].removeprefix("recipe.data.")
         if not word.startswith("recipe.data.") or name not in known:

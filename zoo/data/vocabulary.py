@@ -181,6 +181,14 @@ def _lowercases(settings: Path) -> bool:
         raise UserError(f"{settings} is no JSON object; get it again") from None
 
 
+def check_not_learned(named: str | None) -> None:
+    """Raises UserError where a fine-tuning is asked to learn a vocabulary: it has that of its weights."""
+    if named == "train":
+        raise UserError(
+            "recipe.data.vocabulary=train is for pretraining; a fine-tuning has the vocabulary of its weights"
+        )
+
+
 def read_sentencepiece(path: Path) -> SentencePiece:
     """A spiece.model, or the folder that holds one."""
     path = path / "spiece.model" if path.is_dir() else path

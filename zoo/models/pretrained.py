@@ -98,7 +98,10 @@ def read_description(file: Path, config_from: Callable[[Mapping[str, Any]], Mode
 
 
 def sized_as(
-    place: Path | None, config: Model, sizes: tuple[str, ...], config_from: Callable[[Mapping[str, Any]], Model]
+    place: Path | None,
+    config: Model,
+    sizes: tuple[str, ...],
+    config_from: Callable[[Mapping[str, Any]], Model] | None = None,
 ) -> Model:
     """The configuration with the sizes of the model in `place`; unchanged where nothing there tells them.
 
@@ -106,7 +109,7 @@ def sized_as(
         place: a folder with Hugging Face's config.json (or a file beside it), or a run of the zoo.
         config: ours.
         sizes: fields that follow from the weights.
-        config_from: makes a configuration of a config.json.
+        config_from: makes a configuration of a config.json; None where such a model has none.
 
     Raises:
         UserError: the description cannot be read.
@@ -114,7 +117,7 @@ def sized_as(
     if place is None:
         return config
     described = (place if place.is_dir() else place.parent) / "config.json"
-    if described.is_file():
+    if config_from is not None and described.is_file():
         found = read_description(described, config_from)
         known = {name: getattr(found, name) for name in sizes}
     else:
