@@ -1,14 +1,14 @@
 """The search within one program on one mesh: the best assignment of mesh axes to dimensions that fits in memory.
 
-The labelling problem (`problem.py`) is solved first as if memory were free. Where the answer does not fit, memory at its fullest
-moment gets a price per byte, and the cheapest price under which the answer fits is looked for; the moment is looked up again in
-the new answer, and so on.
+The labelling problem (`problem.py`) is solved first as if memory were free. Where the answer does not fit, it is solved again under
+the limit at the moment at which that answer is fullest; the moment is looked up again in the new answer, and so on.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cost import memory
 from flowaware_core.cost.estimate import Estimate, estimate
 from flowaware_core.cost.trace import Buffer
+from flowaware_core.graph.fusion import FUSIBLE
 from flowaware_core.graph.layout import Layout, local_shape
 from flowaware_core.graph.placement import Choices, Placement, group_layout, place
 from flowaware_core.search import labelling
@@ -23,12 +24,10 @@ from flowaware_core.search.problem import Space
 
 # The gap that is promised: where the usual number of steps leaves more, so many times as many are made.
 CERTIFIED, PATIENCE = 0.01, 4
-# Rounds of "price the fullest moment, look where it is then".
-ROUNDS = 3
-# Halvings of the interval of prices in a round, and doublings before it.
-HALVINGS, DOUBLINGS = 4, 40
-# Steps of the bound while a price is looked for, and the gap that is near enough then: the answer at the price found is improved.
-QUICK, NEAR = 40, 0.005
+# Rounds of "solve under the limit at the moments known, look where the answer is fullest".
+ROUNDS = 5
+# Steps of the bound under the limit, and the gap that is near enough then.
+QUICK, NEAR = 400, 0.002
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -127,21 +126,22 @@ def _lean(solved: Solved, strategy: str, start: Candidate) -> tuple[Candidate, f
     if hopeless(space, start):
         leanest = priced(space, strategy, _leanest(space, _argument_bytes(space, start)))
         return better(start, leanest), solved.bound
-    best, latest = start, start
-    seen: list[list[np.ndarray]] = []
-    price, bound = 0.0, solved.bound
+    best, latest, bound = start, start, solved.bound
+    moments: list[list[np.ndarray]] = []
+    rest: list[float] = []
     for _ in range(ROUNDS):
-        seen.append(_occupied(space, latest))
-        occupied = [np.mean(parts, axis=0) for parts in zip(*seen, strict=True)]
+        moments.append(_occupied(space, latest))
         # What the labels do not decide, such as copies on the way, is taken off the limit.
-        hidden = latest.estimate.usage.total - _sum(occupied, labels)
-        price, labels = _cheapest_price(space, occupied, space.device.usable_bytes - hidden, price)
+        rest.append(latest.estimate.usage.total - _sum(moments[-1], labels))
+        found = _within(space, moments, rest)
+        # Where nothing is under the limit with what comes on top in this plan, less may come on top in a leaner one.
+        labels = found.labels if found.feasible else _leanest(space, [sum(parts) for parts in zip(*moments, strict=True)])
         latest = priced(space, strategy, labels)
         best = better(best, latest)
-        if latest.fits or price == np.inf:
+        if latest.fits or not found.feasible:
             break
-    if price < np.inf:
-        bound = max(bound, _relaxed(space, start, price))
+    if best.fits:
+        bound = max(bound, _within(space, [_certain_bytes(space, best)], [0.0]).lower_bound)
     return best, bound
 
 
@@ -160,54 +160,20 @@ def _leanest(space: Space, occupied: list[np.ndarray]) -> np.ndarray:
     return _solved(space, costs).labels
 
 
-def _cheapest_price(space: Space, occupied: list[np.ndarray], limit: float, start: float) -> tuple[float, np.ndarray]:
-    """The least price per byte under which the cheapest labelling fits, and that labelling; inf: it never does.
+def _within(space: Space, moments: Sequence[list[np.ndarray]], rest: Sequence[float]) -> labelling.Solution:
+    """The cheapest labelling under the limit at some moments, or the one that occupies least.
 
     Args:
-        start: the price that is looked at first; 0: nothing is known of it.
+        moments: per moment the bytes by representative and label.
+        rest: per moment the bytes that no label decides.
     """
-
-    def at(price: float) -> np.ndarray:
-        return labelling.solve(priced_at(price), iterations=QUICK, gap=NEAR).labels
-
-    def priced_at(price: float) -> labelling.Problem:
-        costs = tuple(cost + price * amounts for cost, amounts in zip(space.costs, occupied, strict=True))
-        return labelling.Problem(costs, space.edges, space.matrices)
-
-    if sum(float(amounts.min()) for amounts in occupied) > limit:
-        return np.inf, _leanest(space, occupied)
-    most = sum(float(amounts.max()) for amounts in occupied)
-    high = start or sum(float(cost.min()) for cost in space.costs) / max(most, 1.0)
-    low = 0.0
-    for _ in range(DOUBLINGS):
-        found = at(high)
-        if _sum(occupied, found) <= limit:
-            break
-        low, high = high, 4.0 * high
-        if high * max(limit, 1.0) > 1e6 * sum(float(cost.max()) for cost in space.costs):
-            return np.inf, found
-    for _ in range(HALVINGS):
-        middle = math.sqrt(low * high) if low else 0.25 * high
-        labels = at(middle)
-        if _sum(occupied, labels) <= limit:
-            high, found = middle, labels
-        else:
-            low = middle
-    better = labelling.solve(priced_at(high), seeds=(found,)).labels
-    return high, better if _sum(occupied, better) <= limit else found
-
-
-def _relaxed(space: Space, candidate: Candidate, price: float) -> float:
-    """A lower bound under the limit: whatever the plan, its arguments must fit.
-
-    For every price, the least of seconds + price x (bytes of arguments - limit) is a bound.
-    """
-    arguments = _argument_bytes(space, candidate)
-    bounds = [-np.inf]
-    for factor in (0.5, 1.0):
-        costs = tuple(cost + factor * price * held for cost, held in zip(space.costs, arguments, strict=True))
-        bounds.append(_solved(space, costs).lower_bound - factor * price * space.device.usable_bytes)
-    return max(bounds)
+    rows = [
+        (node, moment, moment + 1, amounts + (rest[moment] if node == 0 else 0.0))
+        for moment, occupied in enumerate(moments)
+        for node, amounts in enumerate(occupied)
+    ]
+    problem = labelling.Problem(space.costs, space.edges, space.matrices, tuple(rows), space.device.usable_bytes)
+    return labelling.solve(problem, iterations=QUICK, gap=NEAR)
 
 
 def _sum(amounts: list[np.ndarray], labels: np.ndarray) -> float:
@@ -222,6 +188,25 @@ def _occupied(space: Space, candidate: Candidate) -> list[np.ndarray]:
     inputs = {buffer.moment for buffer in found.trace.inputs}
     buffers = [found.trace.buffers[m] for m, (first, last) in alive.items() if m in inputs or first <= moment <= last]
     return _bytes(space, candidate, buffers)
+
+
+def _certain_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
+    """Bytes that any plan holds at the point of the program at which this one is fullest, by representative and label.
+
+    Arguments, and what is made before that point, read after it, and not computed again on the way: each in the layout of its
+    group, or in a larger one. Left out is what has a view, which may be all that its readers need.
+    """
+    found = candidate.estimate
+    alive = memory.lifetimes(found.trace)
+    moment = memory.fullest(found.trace, alive)
+    inputs = {buffer.moment for buffer in found.trace.inputs}
+    viewed = set(space.outline.terms.views)
+    held = list(found.trace.inputs)
+    for number, (first, last) in alive.items():
+        buffer = found.trace.buffers[number]
+        if number not in inputs and first < moment < last and buffer.kept and buffer.primitive not in FUSIBLE:
+            held += [buffer] if buffer.tensor not in viewed else []
+    return _bytes(space, candidate, held)
 
 
 def _argument_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:

@@ -56,6 +56,8 @@ class Result:
         limited: whether a faster plan does not fit in memory.
         bound: no plan of the space that fits costs less; -inf where nothing is proven.
         hopeless: whether the arguments alone are too large, however they are cut.
+        found: what the search's own answer costs, as it counts; inf where it does not fit. A template may have taken its place
+            whose estimate is less, though it counts more.
     """
 
     best: Candidate
@@ -64,11 +66,12 @@ class Result:
     limited: bool = False
     bound: float = -np.inf
     hopeless: bool = False
+    found: float = np.inf
 
     @property
     def gap(self) -> float | None:
         """How far at most the plan is from the best of the space, as a part of its cost; None where nothing is certified."""
-        cost = self.best.cost
+        cost = min(self.best.cost, self.found)
         certified = self.best.fits and np.isfinite(self.bound) and cost > 0
         return max(0.0, cost - self.bound) / cost if certified else None
 
@@ -196,7 +199,7 @@ class Planner:
         digits = max(solved.space.digits for solved in found)
         best, bound, fitted = self._first_that_fits(found, below)
         beyond = not fitted and hopeless(found[0].space, priced(found[0].space, "auto", found[0].labels))
-        result = Result(best, len(found), digits, not fitted, bound, beyond)
+        result = Result(best, len(found), digits, not fitted, bound, beyond, best.cost if best.fits else np.inf)
         if best.fits or below == np.inf:
             self._glanced = result
         return result

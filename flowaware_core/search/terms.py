@@ -108,11 +108,16 @@ class _Walk:
 
     def terms(self) -> Terms:
         dims = self.structure.dims_of
-        for tensor, node in self.node_of_view.items():
-            self._transfer(self.structure.group_of[tensor], node, tensor, dims[tensor], dims[tensor], frozenset(), 1)
+        made: set[int] = set()
         for operator, times in self.graph.walk():
             if operator.subgraphs:
                 continue
+            for tensor in operator.inputs:
+                # A view is made once where its readers are: in a loop, once a round.
+                if (view := self.node_of_view.get(tensor, -1)) >= 0 and tensor not in made:
+                    made.add(tensor)
+                    group = self.structure.group_of[tensor]
+                    self._transfer(group, view, tensor, dims[tensor], dims[tensor], frozenset(), times)
             self._work(operator, times)
             if operator.id in self.node_of_operator:
                 self._free(operator, times)

@@ -50,6 +50,7 @@ class Dual:
         self._blocks = np.empty(-(-len(rows.capacity) // BLOCK))
         small = not len(rows.capacity) and len(graph.other) <= plain.MOST_HALVES
         self.passes = plain.Passes(graph) if small else None
+        self._visits = 0
         self._distance = 0.0  # from the best bound to the level
         self._mark, self._tries = -np.inf, 0
         self._last = -np.inf
@@ -118,6 +119,9 @@ class Dual:
         if self.passes is not None:
             self.passes.sweep(self.graph.cost, self._now_messages, self.labels, True)
             self._last = self.passes.sweep(self.graph.cost, self._now_messages, self.labels, False)
+            self._visits += 2 * len(self.graph.other)
+            if self._visits > plain.MOST_VISITS:
+                self.passes = None
         else:
             from flowaware_core.search.labelling import kernels
 

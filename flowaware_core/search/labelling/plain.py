@@ -7,6 +7,7 @@ import numpy as np
 from flowaware_core.search.labelling.flat import Graph
 
 MOST_HALVES = 6_000  # ends of edges above which compiled loops are worth compiling
+MOST_VISITS = 100_000  # of ends of edges: about a second, after which they are so for smaller cores too
 
 
 least_of = (

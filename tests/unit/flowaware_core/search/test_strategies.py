@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,15 @@ def regression(w: Any, x: Any) -> Any:
     return w - jax.grad(lambda v: jnp.mean(jnp.square(x @ v)))(w), None
 
 
+def recurrent(w: Any, x: Any) -> Any:
+    """A loop whose weight is read forward and backward: its round finds it in a view."""
+
+    def loss(v: Any) -> Any:
+        return jnp.mean(jax.lax.scan(lambda h, _: (jnp.tanh(h @ v), None), x, None, length=16)[0])
+
+    return w - jax.grad(loss)(w), None
+
+
 def softmax(w: Any, x: Any) -> Any:
     return jax.nn.softmax(x + w[0], axis=-1)
 
@@ -53,10 +63,11 @@ CASES = [(f, sizes, cluster) for f in PROGRAMS for sizes in SIZES for cluster in
 
 def program(function: Callable[[Any, Any], Any], sizes: tuple[int, int, int]) -> Program:
     rows, inner, outer = sizes
+    outer = inner if function is recurrent else outer
     shapes = (jax.ShapeDtypeStruct((inner, outer), "float32"), jax.ShapeDtypeStruct((rows, inner), "float32"))
     if function is softmax:
         shapes = (jax.ShapeDtypeStruct((outer, inner), "float32"), shapes[1])
-    return Program.of(fa.Task(function, shapes, carried={0: 0} if function is regression else {}, batch=(1,)))
+    return Program.of(fa.Task(function, shapes, carried={0: 0} if function in (regression, recurrent) else {}, batch=(1,)))
 
 
 def every_cost(problem: Problem, counts: list[int]) -> np.ndarray:
@@ -88,16 +99,51 @@ def test_no_plan_is_better(
     assert found.best.estimate.step_s <= found.best.cost * (1 + SCALARS)
 
 
-def test_the_count_of_a_labelling_is_the_estimate() -> None:
+@pytest.mark.parametrize("function", [regression, recurrent])
+def test_the_count_of_a_labelling_is_the_estimate(function: Callable[[Any, Any], Any]) -> None:
     """What the search adds up over terms, the cost model finds by playing the program through."""
-    captured = program(regression, (64, 512, 256))
+    captured = program(function, (64, 512, 256))
     space = Planner(captured.graph, captured.structure, NESTED).natural
     random = np.random.default_rng(0)
+    ratios = []
     for _ in range(20):
         labels = np.array([random.integers(len(options)) for options in space.labels])
         candidate = priced(space, "random", labels)
         # The estimate makes a copy once for all its readers, the labelling once for each.
         assert candidate.estimate.step_s <= candidate.cost * (1 + SCALARS)
+        ratios.append(candidate.estimate.step_s / candidate.cost)
+    assert np.mean(ratios) > 0.8  # random labels make many copies
+
+
+def test_the_bound_holds_for_whatever_fits() -> None:
+    """Under limits from what the fastest plan needs down to less than any does."""
+    captured = program(recurrent, (64, 512, 512))
+    planner = Planner(captured.graph, captured.structure, FLAT)
+    random = np.random.default_rng(1)
+    space = planner.natural
+    tried = [priced(space, "random", np.array([random.integers(len(l)) for l in space.labels])) for _ in range(300)]
+    fastest = planner.plan("auto").best
+    tried += [fastest, *(planner.plan(name).best for name in fa.STRATEGIES)]
+    least = min(candidate.estimate.usage.total for candidate in tried)
+    for part in (0.75, 0.5, 0.25, 0.0, -0.5):
+        limit = int(least + part * (fastest.estimate.usage.total - least))
+        device = dataclasses.replace(DEVICE, memory_bytes=limit, usable_fraction=1.0)
+        found = Planner(captured.graph, captured.structure, dataclasses.replace(FLAT, device=device)).plan("auto")
+        assert found.limited
+        fitting = [candidate.cost for candidate in tried if candidate.estimate.usage.total <= limit]
+        assert found.best.fits or not fitting
+        if fitting:
+            assert found.bound <= min(fitting) * (1 + 1e-9)
+            assert found.best.estimate.step_s <= min(fitting) * (1 + SCALARS)
+
+
+def test_a_template_that_counts_more_leaves_the_certificate_of_the_search() -> None:
+    captured = program(recurrent, (64, 512, 512))
+    planner = Planner(captured.graph, captured.structure, NESTED)
+    found = planner.plan("auto")
+    dearer = dataclasses.replace(found.best, cost=2 * found.best.cost)
+    assert found.gap is not None
+    assert dataclasses.replace(found, best=dearer).gap == found.gap
 
 
 @pytest.mark.parametrize("cluster", [FLAT, NESTED], ids=["flat", "nested"])
