@@ -46,8 +46,6 @@ _REDUCTIONS = {
     "reduce_and": "and",
     "reduce_or": "or",
     "reduce_xor": "",
-    "argmax": "",
-    "argmin": "",
 }
 # The partitioner knows how to combine these; differences it does not.
 _SCATTERS = {"add": "sum", "sub": "", "mul": "prod", "min": "min", "max": "max"}
@@ -76,6 +74,8 @@ RULES: dict[str, RuleFunction] = {
     "empty2": shapes.created,
     # Along dimensions.
     **{name: reductions.reduction(combine) for name, combine in _REDUCTIONS.items()},
+    # The partitioner would move the numbers of the positions along with the values.
+    **dict.fromkeys(("argmax", "argmin"), reductions.reduction("", local=True)),
     "reduce": reductions.reduction("", "dimensions"),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), along("axis")),
     "sort": along("dimension"),

@@ -8,7 +8,7 @@ from typing import Any
 from flowaware_core.graph.rules.factors import Building, Rule, RuleFunction, Shape, mapped_except
 
 
-def reduction(combine: str, axes: str = "axes") -> RuleFunction:
+def reduction(combine: str, axes: str = "axes", local: bool = False) -> RuleFunction:
     """Reduces over the dimensions in parameter `axes`; without a way to combine partial results they stay whole."""
 
     def rule(operands: Sequence[Shape], results: Sequence[Shape], params: dict[str, Any]) -> Rule:
@@ -24,7 +24,7 @@ def reduction(combine: str, axes: str = "axes") -> RuleFunction:
             else:
                 building.add(size, "map", dict.fromkeys(inputs, dim), dict.fromkeys(range(len(results)), out))
                 out += 1
-        return building.build()
+        return building.build(local=local)
 
     return rule
 
