@@ -23,6 +23,7 @@ from flowaware_core.graph.fusion import CONSUMING, COSTLY, FUSIBLE
 
 MOVES = ("all-gather", "all-to-all", "slice", COPY, PIECES)
 REDUCTIONS = ("all-reduce", "reduce-scatter")
+BITCASTS = ("reshape", "expand_dims", "squeeze")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +78,9 @@ def lifetimes(trace: Trace, backend: str = "target") -> dict[int, tuple[int, int
     read, recomputed, loops = [-3] * len(soft), [-3] * len(soft), [_NONE] * len(soft)
     for buffer in reversed(trace.buffers):
         moment = buffer.moment
-        if buffer.primitive in (COPY, PIECES) and not cpu:
-            # The target's operators read any order and it exchanges whole tensors: readers read what the copy was made from.
+        if buffer.primitive in BITCASTS and buffer.sources or buffer.primitive in (COPY, PIECES) and not cpu:
+            # The same bytes; and the target's operators read any order, and it exchanges whole tensors: readers read what the
+            # copy was made from.
             (source,) = buffer.sources
             read[source.moment] = max(read[source.moment], read[moment])
             recomputed[source.moment] = max(recomputed[source.moment], recomputed[moment])
@@ -156,11 +158,11 @@ def _join_reductions(trace: Trace, soft: list[bool], first: list[int]) -> None:
 
 
 def fullest(trace: Trace, alive: Mapping[int, tuple[int, int]]) -> int:
-    """The moment at which most bytes are alive, inputs aside: they always are."""
-    inputs = {buffer.moment for buffer in trace.inputs}
+    """The moment at which most bytes are alive, inputs aside, which always are, and outputs, most of which take their place."""
+    outside = {buffer.moment for buffer in (*trace.inputs, *trace.outputs) if buffer is not None}
     change: dict[int, int] = {}
     for moment, (first, last) in alive.items():
-        if moment not in inputs:
+        if moment not in outside:
             change[first] = change.get(first, 0) + trace.buffers[moment].bytes
             change[last + 1] = change.get(last + 1, 0) - trace.buffers[moment].bytes
     peak, now, where = -1, 0, 0

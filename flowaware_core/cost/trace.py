@@ -43,6 +43,7 @@ class Buffer:
         body: the moment at which the body of the innermost loop begins; 0 outside loops.
         apart: whether the CPU reads its operands from memory, where the target computes them on the way.
         since: the moment from which it takes memory; None: its own. What a loop stacks is there from the loop's first round on.
+        operator: the operator that made it, or for which its operand was moved; -1: none.
     """
 
     bytes: int
@@ -55,6 +56,7 @@ class Buffer:
     body: int = 0
     apart: bool = False
     since: int | None = None
+    operator: int = -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,8 +119,11 @@ class _Recorder:
         if step.kind == "all-to-all":
             # The CPU's exchange works on pieces, one for each receiver, which are cut off before and joined after.
             pieces = self.buffer(tensor, source, PIECES, (value,))
-            return self.buffer(tensor, step.layout, PIECES, (self.buffer(tensor, step.layout, step.kind, (pieces,)),))
+            moved = self.buffer(tensor, step.layout, step.kind, (pieces,))
+            moved.operator = operator.id if operator else -1
+            return self.buffer(tensor, step.layout, PIECES, (moved,))
         moved = self.buffer(tensor, step.layout, step.kind, (value,))
+        moved.operator = operator.id if operator else -1
         # Shards arrive one after the other, in order only if the outermost dimension was gathered.
         outermost = source[0] != step.layout[0]
         return moved if step.kind == "slice" or outermost else self.buffer(tensor, step.layout, COPY, (moved,))
@@ -134,6 +139,7 @@ class _Recorder:
         results = []
         for tensor, result in zip(operator.results, placement.results, strict=True):
             made = self.buffer(tensor, result.layout, operator.primitive, operands)
+            made.operator = operator.id
             if operator.primitive.startswith("reduce_"):
                 made.apart = self._in_steps(operator, placement)
             elif operator.primitive == "random_bits":

@@ -140,12 +140,12 @@ def _kinds(graph: Graph) -> dict[int, int]:
 
 def group_layout(structure: Structure, tensor: int, assignment: Assignment) -> Layout:
     """Layout of a tensor under an assignment of its group's logical dimensions."""
-    return _layout(structure.dims_of[tensor], assignment)
+    return layout_of(structure.dims_of[tensor], assignment)
 
 
 def factor_layout(dims: Dims, assignment: Assignment) -> Layout:
     """Layout of an operator's tensor under an assignment of factors; a merged dimension is cut by its major factor."""
-    return _layout(tuple(factors[0] if factors else -1 for factors in dims), assignment)
+    return layout_of(tuple(factors[0] if factors else -1 for factors in dims), assignment)
 
 
 def partial_axes(operator: Operator, assignment: Assignment) -> Partial:
@@ -158,7 +158,7 @@ def partial_axes(operator: Operator, assignment: Assignment) -> Partial:
 def tensor_layout(structure: Structure, tensor: int, groups: Sequence[Assignment]) -> Layout:
     group = structure.group_of[tensor]
     dims = structure.dims_of[tensor]
-    return whole(len(dims)) if group < 0 else _layout(dims, groups[group])
+    return whole(len(dims)) if group < 0 else layout_of(dims, groups[group])
 
 
 def operator_assignment(
@@ -216,7 +216,7 @@ def exchanges(rule: Rule, assignment: Assignment) -> tuple[Exchange, ...]:
 
 
 @functools.lru_cache(maxsize=2**16)
-def _layout(dims: tuple[int, ...], assignment: Assignment) -> Layout:
+def layout_of(dims: tuple[int, ...], assignment: Assignment) -> Layout:
     return tuple(
         tuple(axis for axis, chosen in enumerate(assignment) if chosen == dim) if dim >= 0 else () for dim in dims
     )

@@ -7,6 +7,7 @@ in `jax.checkpoint`, which keeps what goes into it and, of what is inside, only 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -20,7 +21,10 @@ from flowaware_core.graph.capture import INLINE, closed_of
 
 PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
 # What of a block is kept for the backward pass, from what costs most memory to what costs most time.
-POLICIES = ("products", "inputs")
+POLICIES = ("products", "inputs", "few inputs")
+# Blocks, or at most so many rounds of a loop, that are computed again from one input where few are kept: more of them would hold
+# more weights and gradients at once.
+FEW = 6
 # A kind with fewer equations than this holds little, and computing it again costs a boundary all the same.
 LEAST = 4
 
@@ -167,14 +171,14 @@ def _run(closed: Any, chosen: Mapping[Kind, str], values: Sequence[Any]) -> list
     environment: dict[Any, Any] = dict(zip(jaxpr.invars, values, strict=True))
     environment.update(zip(jaxpr.constvars, closed.consts, strict=True))
     pieces = {
-        kind.first + number * kind.length: (kind, policy)
+        kind.first + number * kind.length: (kind, policy, min(_together(policy), kind.count - number))
         for kind, policy in chosen.items()
-        for number in range(kind.count)
+        for number in range(0, kind.count, _together(policy))
     }
     position = 0
     while position < len(jaxpr.eqns):
-        kind, policy = pieces.get(position, (None, ""))
-        after = position + (kind.length if kind else 1)
+        kind, policy, count = pieces.get(position, (None, "", 1))
+        after = position + (kind.length * count if kind else 1)
         equations = jaxpr.eqns[position:after]
         if kind is None:
             results = _again(jaxpr, equations[0], [_read(environment, atom) for atom in equations[0].invars])
@@ -184,11 +188,24 @@ def _run(closed: Any, chosen: Mapping[Kind, str], values: Sequence[Any]) -> list
             environment.update(zip(equations[0].outvars, results, strict=True))
         else:
             piece = _piece(jaxpr, position, after)
-            block = jax.checkpoint(versions.jaxpr_as_fun(piece), policy=_POLICIES[policy])
+            program = versions.jaxpr_as_fun(piece)
+            if count > 1:
+                program = functools.partial(_blocks, piece, dataclasses.replace(kind, first=0, count=count))
+            block = jax.checkpoint(program, policy=_POLICIES[policy])
             results = block(*[environment[variable] for variable in piece.jaxpr.invars])
             environment.update(zip(piece.jaxpr.outvars, results, strict=True))
         position = after
     return [_read(environment, atom) for atom in jaxpr.outvars]
+
+
+def _together(policy: str) -> int:
+    """How many blocks are computed again from one input."""
+    return FEW if policy == "few inputs" else 1
+
+
+def _blocks(closed: Any, kind: Kind, *values: Any) -> list[Any]:
+    """Some blocks, each of which keeps what goes into it while they are computed again."""
+    return _run(closed, {kind: "inputs"}, values)
 
 
 def _piece(jaxpr: Any, begin: int, end: int) -> Any:
@@ -210,22 +227,29 @@ def _loop(equation: Any, values: Sequence[Any], policy: str) -> list[Any]:
     consts, carry = params["num_consts"], params["num_carry"]
     inner = versions.jaxpr_as_fun(params["jaxpr"])
     again = jax.checkpoint(inner, policy=_POLICIES[policy], prevent_cse=False)
+    length, options = params["length"], {"reverse": params["reverse"]}
 
     def body(carried: Any, given: Any) -> tuple[Any, Any]:
         results = again(*values[:consts], *carried, *given)
         return results[:carry], results[carry:]
 
-    options = {"length": params["length"], "reverse": params["reverse"], "unroll": params["unroll"]}
     first, rest = list(values[consts : consts + carry]), list(values[consts + carry :])
     typed = [
         jax.numpy.asarray(value, variable.aval.dtype) for value, variable in zip(first, equation.outvars, strict=False)
     ]
-    final, stacked = jax.lax.scan(body, typed, rest, **options)
-    return [*final, *stacked]
+    together = _together(policy)
+    rounds = max(count for count in range(1, together + 1) if length % count == 0)
+    if rounds == 1:
+        final, stacked = jax.lax.scan(body, typed, rest, length=length, unroll=params["unroll"], **options)
+        return [*final, *stacked]
+    group = jax.checkpoint(lambda carried, given: jax.lax.scan(body, carried, given, length=rounds, **options))
+    grouped = [value.reshape(length // rounds, rounds, *value.shape[1:]) for value in rest]
+    final, stacked = jax.lax.scan(group, typed, grouped, length=length // rounds, **options)
+    return [*final, *(value.reshape(length, *value.shape[2:]) for value in stacked)]
 
 
 def _is_product(primitive: Any, *_: Any, **__: Any) -> bool:
     return primitive.name in PRODUCTS
 
 
-_POLICIES: dict[str, Any] = {"products": _is_product, "inputs": None}
+_POLICIES: dict[str, Any] = {"products": _is_product, "inputs": None, "few inputs": None}

@@ -71,6 +71,7 @@ def analyse(graph: Graph) -> Structure:
             ties.tie(outer, inner, skip)
         if operator.subgraphs or (_uniform(operator, graph.tensors) and _tie_operator(ties, operator)):
             tied.add(operator.id)
+    tied |= {operator.id for operator in operators if operator.id not in tied and _tie_rounds(ties, operator)}
     anchored: dict[int, int] = {}
     free: list[Operator] = []
     for operator in operators:
@@ -135,6 +136,30 @@ def _tie_operator(ties: _Ties, operator: Operator) -> bool:
     return all(ties.unite(tensor, reference, matching) for tensor, matching in pairs)
 
 
+def _tie_rounds(ties: _Ties, operator: Operator) -> bool:
+    """Ties a reshape that groups the rounds of a loop, or joins groups of them, but for the leading dimensions: they stay whole."""
+    if operator.primitive != "reshape" or len(operator.inputs) != 1:
+        return False
+    operand, result = operator.inputs[0], operator.results[0]
+    left, right = operator.rule.operands[0], operator.rule.results[0]
+    place = {dims[0]: dim for dim, dims in enumerate(right) if len(dims) == 1 and ties.above_one(result, dim)}
+    matching = [
+        (dim, place[dims[0]])
+        for dim, dims in enumerate(left)
+        if len(dims) == 1 and dims[0] in place and ties.above_one(operand, dim)
+    ]
+    if not matching:
+        return False
+    rest = {operand: range(matching[0][0]), result: range(matching[0][1])}
+    whole = any(all(ties.whole(tensor, dim) for dim in dims) for tensor, dims in rest.items())
+    alike = matching == list(zip(range(matching[0][0], len(left)), range(matching[0][1], len(right)), strict=False))
+    if not whole or not alike or not ties.compatible(operand, result, matching):
+        return False
+    for tensor, dims in rest.items():
+        ties.keep_whole(tensor, dims)
+    return ties.unite(operand, result, matching)
+
+
 def _anchor(operator: Operator, tensors: Sequence[Tensor], ties: _Ties) -> int | None:
     """A tensor that shows every shardable factor and no other: its layout is a layout of the operator.
 
@@ -177,6 +202,10 @@ class _Ties:
     def above_one(self, tensor: int, dim: int) -> bool:
         return self._shapes[tensor][dim] > 1
 
+    def whole(self, tensor: int, dim: int) -> bool:
+        """Whether a dimension may not be cut."""
+        return self._dims[tensor][dim] < 0 or self._dims[tensor][dim] in self._whole[self._group[tensor]]
+
     def scalar(self, tensor: int) -> bool:
         return all(size == 1 for size in self._shapes[tensor])
 
@@ -192,13 +221,13 @@ class _Ties:
             for dim in range(len(self._shapes[inner]))
             if self._shapes[inner][dim] > 1 and self._shapes[outer][dim + skip] == self._shapes[inner][dim]
         ]
-        self._keep_whole(outer, range(skip))
+        self.keep_whole(outer, range(skip))
         if not (self.compatible(outer, inner, matching) and self.unite(outer, inner, matching)):
             # A loop whose body swaps dimensions cannot have equal layouts at both ends unless both are whole.
-            self._keep_whole(outer, range(len(self._shapes[outer])))
-            self._keep_whole(inner, range(len(self._shapes[inner])))
+            self.keep_whole(outer, range(len(self._shapes[outer])))
+            self.keep_whole(inner, range(len(self._shapes[inner])))
 
-    def _keep_whole(self, tensor: int, dims: Iterable[int]) -> None:
+    def keep_whole(self, tensor: int, dims: Iterable[int]) -> None:
         self._whole[self._group[tensor]] |= {self._dims[tensor][dim] for dim in dims if self._dims[tensor][dim] >= 0}
 
     def compatible(self, left: int, right: int, matching: Sequence[tuple[int, int]]) -> bool:

@@ -18,9 +18,11 @@ from flowaware_core.cost.estimate import Estimate, estimate
 from flowaware_core.cost.trace import Buffer
 from flowaware_core.graph.fusion import FUSIBLE
 from flowaware_core.graph.layout import Layout, local_shape
-from flowaware_core.graph.placement import Choices, Placement, group_layout, place
+from flowaware_core.graph.model import Tensor
+from flowaware_core.graph.placement import Choices, layout_of, place
 from flowaware_core.search import labelling
 from flowaware_core.search.problem import Space
+from flowaware_core.search.terms import majors
 
 # The gap that is promised: where the usual number of steps leaves more, so many times as many are made.
 CERTIFIED, PATIENCE = 0.01, 4
@@ -134,8 +136,9 @@ def _lean(solved: Solved, strategy: str, start: Candidate) -> tuple[Candidate, f
         # What the labels do not decide, such as copies on the way, is taken off the limit.
         rest.append(latest.estimate.usage.total - _sum(moments[-1], labels))
         found = _within(space, moments, rest)
-        # Where nothing is under the limit with what comes on top in this plan, less may come on top in a leaner one.
-        labels = found.labels if found.feasible else _leanest(space, [sum(parts) for parts in zip(*moments, strict=True)])
+        labels = found.labels
+        if not found.feasible:  # with what comes on top in this plan; less may come on top in a leaner one
+            labels = _leanest(space, [np.sum(parts, axis=0) for parts in zip(*moments, strict=True)])
         latest = priced(space, strategy, labels)
         best = better(best, latest)
         if latest.fits or not found.feasible:
@@ -185,9 +188,9 @@ def _occupied(space: Space, candidate: Candidate) -> list[np.ndarray]:
     found = candidate.estimate
     alive = memory.lifetimes(found.trace)
     moment = memory.fullest(found.trace, alive)
-    inputs = {buffer.moment for buffer in found.trace.inputs}
-    buffers = [found.trace.buffers[m] for m, (first, last) in alive.items() if m in inputs or first <= moment <= last]
-    return _bytes(space, candidate, buffers)
+    outside = {buffer.moment for buffer in (*found.trace.inputs, *found.trace.outputs) if buffer is not None}
+    within = [m for m, (first, last) in alive.items() if first <= moment <= last and m not in outside]
+    return _bytes(space, candidate, [*found.trace.inputs, *(found.trace.buffers[m] for m in within)])
 
 
 def _certain_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
@@ -199,12 +202,12 @@ def _certain_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
     found = candidate.estimate
     alive = memory.lifetimes(found.trace)
     moment = memory.fullest(found.trace, alive)
-    inputs = {buffer.moment for buffer in found.trace.inputs}
+    outside = {buffer.moment for buffer in (*found.trace.inputs, *found.trace.outputs) if buffer is not None}
     viewed = set(space.outline.terms.views)
     held = list(found.trace.inputs)
     for number, (first, last) in alive.items():
         buffer = found.trace.buffers[number]
-        if number not in inputs and first < moment < last and buffer.kept and buffer.primitive not in FUSIBLE:
+        if number not in outside and first < moment < last and buffer.kept and buffer.primitive not in FUSIBLE:
             held += [buffer] if buffer.tensor not in viewed else []
     return _bytes(space, candidate, held)
 
@@ -215,32 +218,46 @@ def _argument_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
 
 
 def _bytes(space: Space, candidate: Candidate, buffers: list[Buffer]) -> list[np.ndarray]:
+    """Bytes of some buffers of a candidate under each label of the node that decides them, if one does.
+
+    A copy takes nothing under a label that wants its tensor in the layout in which the candidate keeps it.
+    """
     outline = space.outline
-    graph, structure = outline.graph, outline.structure
+    graph, structure, terms = outline.graph, outline.structure, outline.terms
     placed = place(graph, structure, candidate.choices)
-    start = outline.terms.groups + len(outline.terms.operators)
-    node_of_view = {tensor: start + index for index, tensor in enumerate(outline.terms.views)}
+    node_of_operator = {operator: terms.groups + index for index, operator in enumerate(terms.operators)}
+    start = terms.groups + len(terms.operators)
+    node_of_view = {tensor: start + index for index, tensor in enumerate(terms.views)}
+    rules = {operator.id: operator for operator in structure.free}
     total = [np.zeros(len(labels)) for labels in space.labels]
     sizes: dict[tuple[object, ...], np.ndarray] = {}
-    for buffer in buffers:
-        node = _decider(buffer, placed, structure.group_of[buffer.tensor], node_of_view)
-        if node < 0:
-            continue
+
+    def add(node: int, tensor: Tensor, dims: tuple[int, ...], kept: Layout | None) -> None:
         representative = outline.repeats.of[node]
         labels = space.labels[representative]
-        tensor = graph.tensors[buffer.tensor]
-        key = (tensor.shape, tensor.itemsize, structure.dims_of[tensor.id], id(labels))
+        key = (tensor.shape, tensor.itemsize, dims, id(labels), kept)
         if key not in sizes:
-            layouts = [group_layout(structure, tensor.id, label) for label in labels]
-            shards = [math.prod(local_shape(tensor.shape, layout, space.mesh.sizes)) for layout in layouts]
+            layouts = [layout_of(dims, label) for label in labels]
+            shards = [
+                0 if layout == kept else math.prod(local_shape(tensor.shape, layout, space.mesh.sizes))
+                for layout in layouts
+            ]
             sizes[key] = np.array(shards, dtype=float) * tensor.itemsize
         total[representative] += sizes[key]
+
+    for buffer in buffers:
+        tensor = graph.tensors[buffer.tensor]
+        own, kept = structure.dims_of[tensor.id], placed.tensors[tensor.id]
+        operator = rules.get(buffer.operator)
+        if buffer.kept:
+            if structure.group_of[tensor.id] >= 0:
+                add(structure.group_of[tensor.id], tensor, own, None)
+        elif tensor.id in placed.views and buffer.primitive != "slice":
+            add(node_of_view[tensor.id], tensor, own, kept)
+        elif operator is not None:
+            made = tensor.id in operator.results
+            side = (operator.results, operator.rule.results) if made else (operator.operands, operator.rule.operands)
+            dims = next((dims for number, dims in zip(*side, strict=True) if number == tensor.id), None)
+            if dims is not None:
+                add(node_of_operator[operator.id], tensor, majors(dims), None if made else kept)
     return total
-
-
-def _decider(buffer: Buffer, placed: Placement, group: int, node_of_view: dict[int, int]) -> int:
-    """The node whose label decides the size of a buffer; -1: none does alone."""
-    if buffer.kept:
-        return group
-    view: Layout | None = placed.views.get(buffer.tensor)
-    return node_of_view[buffer.tensor] if view is not None and buffer.primitive != "slice" else -1

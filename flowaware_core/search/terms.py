@@ -156,10 +156,10 @@ class _Walk:
                 continue
             seen.add((operand, dims))
             source = self.node_of_view.get(operand, self.structure.group_of[operand])
-            self._transfer(source, node, operand, self.structure.dims_of[operand], _majors(dims), frozenset(), times)
+            self._transfer(source, node, operand, self.structure.dims_of[operand], majors(dims), frozenset(), times)
         reduced = frozenset(index for index, factor in enumerate(operator.rule.factors) if factor.kind == "reduce")
         for result, dims in zip(operator.results, operator.rule.results, strict=True):
-            self._result(result, node, _majors(dims), reduced, times)
+            self._result(result, node, majors(dims), reduced, times)
 
     def _anchored(self, operator: Operator, anchor: int, times: int) -> None:
         node = self.structure.group_of[anchor]
@@ -213,6 +213,6 @@ class _Walk:
         counts[term, forward] = counts.get((term, forward), 0) + times
 
 
-def _majors(dims: Dims) -> tuple[int, ...]:
+def majors(dims: Dims) -> tuple[int, ...]:
     """Per dimension the factor that its layout cuts."""
     return tuple(factors[0] if factors else -1 for factors in dims)

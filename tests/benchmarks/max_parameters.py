@@ -30,8 +30,8 @@ from zoo.config import compose
 
 WIDTH, HEADS, HEAD, HIDDEN, VOCABULARY, LENGTH, BUCKETS = 4096, 64, 64, 10240, 32128, 512, 32
 FARTHEST = 128
-# Depths that differ by less are one answer.
-STEP = 2
+# Depths that are looked at are multiples of this: loops of a prime number of rounds cannot be grouped.
+STEP = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,16 +216,17 @@ def largest(arguments: argparse.Namespace, nodes: int | None, optimizer: str) ->
     cluster = cluster_of(arguments.cluster, nodes, arguments.usable)
     usable = cluster.device.usable_bytes / fa.GIB
     low, high, best, points = 0, None, None, []
-    depth = arguments.depth or likely(cluster, optimizer == "adam")
+    step = arguments.step
+    depth = max(step, (arguments.depth or likely(cluster, optimizer == "adam")) // step * step)
     while depth > low and (high is None or depth < high):
         found = apart(arguments, nodes, optimizer, depth)
         if "memory_gib" in found:
             points.append((depth, found["memory_gib"]["compiled"]))
         low, best = (depth, found) if found["fits"] else (low, best)
         high = high if found["fits"] else depth
-        if high is not None and high - low <= STEP:
+        if high is not None and high - low <= step:
             break
-        depth = following(points, usable, low, high)
+        depth = following(points, usable, low // step, high and high // step, step) * step
     assert best is not None, "not even the shallowest stack fits"
     return {"optimizer": optimizer, "nodes": nodes, **best}
 
@@ -234,17 +235,17 @@ def likely(cluster: fa.Cluster, adam: bool) -> int:
     """A depth at which state and gradients take nine tenths of the memory."""
     held = 4 * (4 if adam else 2)
     count = 0.9 * cluster.device.usable_bytes * cluster.num_devices / held
-    return max(STEP, int((count - parameters(0)) / (parameters(1) - parameters(0))))
+    return int((count - parameters(0)) / (parameters(1) - parameters(0)))
 
 
-def following(points: list[tuple[int, float]], usable: float, low: int, high: int | None) -> int:
-    """Where the line through the last points meets what is usable, inside what is still open."""
+def following(points: list[tuple[int, float]], usable: float, low: int, high: int | None, step: int) -> int:
+    """Where the line through the last points meets what is usable, inside what is still open; in multiples of `step`."""
     if len(points) > 1 and points[-1][0] != points[-2][0] and points[-1][1] > points[-2][1]:
         slope = (points[-1][1] - points[-2][1]) / (points[-1][0] - points[-2][0])
     else:
         slope = points[-1][1] / points[-1][0] if points else 1.0
-    guess = int(points[-1][0] + (usable - points[-1][1]) / slope) if points else (low + (high or 2 * low)) // 2
-    return max(low + STEP, min(guess, high - STEP if high is not None else guess))
+    guess = int(points[-1][0] + (usable - points[-1][1]) / slope) // step if points else (low + (high or 2 * low)) // 2
+    return max(low + 1, min(guess, high - 1 if high is not None else guess))
 
 
 def gradients() -> dict[str, Any]:
@@ -270,6 +271,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--optimizer", nargs="+", default=["sgd", "adam"], choices=["sgd", "adam"])
     parser.add_argument("--strategy", default="auto", choices=fa.STRATEGIES)
     parser.add_argument("--depth", type=int, help="where to begin")
+    parser.add_argument("--step", type=int, default=STEP, help="depths are multiples of this")
     parser.add_argument("--usable", type=float, help="part of a card's memory that counts, in place of the YAML's")
     parser.add_argument("--gradients", action="store_true", help="the check of gradients alone")
     parser.add_argument("--one", nargs=2, metavar=("OPTIMIZER", "DEPTH"), help=argparse.SUPPRESS)

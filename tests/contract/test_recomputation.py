@@ -54,7 +54,7 @@ def stack(scanned: bool) -> fa.Task:
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["auto", "fsdp", "fsdp_tensor"])
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("policy", [None, "products", "inputs"])
+@pytest.mark.parametrize("policy", [None, "products", "inputs", "few inputs"])
 @pytest.mark.parametrize("scanned", [False, True])
 def test_memory_is_as_compiled_with_and_without_recomputation(
     scanned: bool, strategy: str, parts: int, policy: str | None

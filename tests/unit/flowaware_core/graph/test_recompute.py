@@ -54,7 +54,7 @@ def test_blocks_are_found(function: Any, count: int) -> None:
 def test_computing_again_changes_no_value_and_needs_less_memory(function: Any) -> None:
     (kind,) = recompute.kinds(function, *arguments())
     values, held = [], []
-    for policies in ({}, {kind.name: "products"}, {kind.name: "inputs"}):
+    for policies in ({}, {kind.name: "products"}, {kind.name: "inputs"}, {kind.name: "few inputs"}):
         step = jax.jit(jax.value_and_grad(recompute.applied(function, policies)))
         compiled = step.lower(*arguments()).compile(compiler_options=versions.compiler_options("cpu"))
         values.append(compiled(*arguments()))
@@ -70,8 +70,27 @@ def test_computing_again_changes_no_value_and_needs_less_memory(function: Any) -
     assert held[2] <= held[1] < held[0]
 
 
+@pytest.mark.parametrize("count", [12, 13, 15])
+@pytest.mark.parametrize("function", [row, loop])
+def test_few_inputs_are_one_for_several_blocks(function: Any, count: int) -> None:
+    """Of twelve blocks two, of fifteen rounds three; a loop of a prime number of rounds keeps all of them."""
+    weights, x = arguments()
+    weights["blocks"] = (3 * weights["blocks"])[:count]
+    (kind,) = recompute.kinds(function, weights, x)
+    results = [
+        jax.jit(jax.value_and_grad(recompute.applied(function, policies)))(weights, x)
+        for policies in ({}, {kind.name: "few inputs"})
+    ]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6), *results)
+    again = jax.make_jaxpr(jax.grad(recompute.applied(function, {kind.name: "few inputs"})))(weights, x)
+    if function is loop:
+        (forward, backward) = (e for e in again.jaxpr.eqns if e.primitive.name == "scan")
+        groups = {12: 2, 13: 13, 15: 3}[count]
+        assert (forward.params["length"], backward.params["length"]) == (groups, groups)
+
+
 def test_an_unknown_kind_is_named() -> None:
     with pytest.raises(ValueError, match="'blocks 7': 'inputs'; this program has the kinds blocks 0"):
         recompute.applied(row, {"blocks 7": "inputs"})(*arguments())
-    with pytest.raises(ValueError, match="'nothing'; .* products, inputs can be kept"):
+    with pytest.raises(ValueError, match="'nothing'; .* products, inputs, few inputs can be kept"):
         recompute.applied(row, {"blocks 0": "nothing"})(*arguments())

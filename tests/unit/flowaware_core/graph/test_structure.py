@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import flowaware_core as fa
+from flowaware_core.graph.rules import Cut
 from flowaware_core.graph.structure import Structure
 from flowaware_core.program import Program
 
@@ -72,3 +73,25 @@ def test_carried_state_keeps_its_layout_and_scans_keep_their_leading_dimension_w
     leading = dims(found.structure, found.graph.inputs[0])[0]
     assert not stacked.shardable[leading] and sum(stacked.shardable) == len(stacked.shardable) - 1
     assert found.structure.group_of[found.graph.outputs[0]] == group(found, 0)  # type: ignore[index]
+
+
+def test_the_rounds_of_a_loop_may_be_grouped() -> None:
+    """A reshape of nothing but dimensions that loops run over leaves no choice: the weights are cut alike before and after."""
+
+    def several(x: Any, group: Any) -> Any:
+        return jax.lax.scan(lambda x, v: (jnp.tanh(x @ v), None), x, group)[0], None
+
+    def step(w: Any, x: Any) -> Any:
+        gradient = jax.grad(lambda w: jax.lax.scan(several, x, w.reshape(3, 4, 8, 8))[0].sum())(w)
+        return w - gradient, None
+
+    found = program(step, jnp.ones((12, 8, 8)), jnp.ones((4, 8)), carried={0: 0})
+    assert not [operator for operator in found.structure.free if operator.primitive == "reshape"]
+    tensor = found.graph.inputs[0]
+    kinds = found.structure.groups[found.structure.group_of[tensor]].shardable
+    assert [kinds[dim] is Cut.WHOLE for dim in found.structure.dims_of[tensor]] == [True, False, False]
+
+
+def test_a_reshape_of_what_may_be_cut_keeps_its_choice() -> None:
+    found = program(lambda x: jnp.sin(x.reshape(4, 6, 8)).sum(), jnp.ones((24, 8)))
+    assert [operator.primitive for operator in found.structure.free] == ["reshape"]

@@ -67,7 +67,9 @@ def program(function: Callable[[Any, Any], Any], sizes: tuple[int, int, int]) ->
     shapes = (jax.ShapeDtypeStruct((inner, outer), "float32"), jax.ShapeDtypeStruct((rows, inner), "float32"))
     if function is softmax:
         shapes = (jax.ShapeDtypeStruct((outer, inner), "float32"), shapes[1])
-    return Program.of(fa.Task(function, shapes, carried={0: 0} if function in (regression, recurrent) else {}, batch=(1,)))
+    return Program.of(
+        fa.Task(function, shapes, carried={0: 0} if function in (regression, recurrent) else {}, batch=(1,))
+    )
 
 
 def every_cost(problem: Problem, counts: list[int]) -> np.ndarray:
@@ -121,7 +123,8 @@ def test_the_bound_holds_for_whatever_fits() -> None:
     planner = Planner(captured.graph, captured.structure, FLAT)
     random = np.random.default_rng(1)
     space = planner.natural
-    tried = [priced(space, "random", np.array([random.integers(len(l)) for l in space.labels])) for _ in range(300)]
+    draw = lambda: np.array([random.integers(len(options)) for options in space.labels])
+    tried = [priced(space, "random", draw()) for _ in range(300)]
     fastest = planner.plan("auto").best
     tried += [fastest, *(planner.plan(name).best for name in fa.STRATEGIES)]
     least = min(candidate.estimate.usage.total for candidate in tried)
