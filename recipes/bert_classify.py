@@ -15,7 +15,7 @@ from zoo.data.tables import Row, Table, TableConfig, encoded, open_table, target
 from zoo.data.vocabulary import WordPiece
 from zoo.models.bert import predict
 from zoo.prediction import Predictor
-from zoo.training.updates import State, correct, cross_entropy
+from zoo.training.updates import Metrics, State, correct, cross_entropy
 
 
 class BertClassifyRecipe(BertTuning):
@@ -59,6 +59,13 @@ class BertClassifyRecipe(BertTuning):
         losses_BK = jax.nn.softplus(logits) - label * logits
         right_B = jnp.all((logits > 0) == (label > 0.5), axis=-1)
         return jnp.mean(losses_BK, axis=-1), right_B.astype(jnp.float32), weight_B
+
+    def step(self, state: State, batch: Batch) -> tuple[State, Metrics]:
+        """As of `BertTuning`; of numbers without an accuracy."""
+        state, metrics = super().step(state, batch)
+        if self.data_config.kind == "regression":
+            metrics = {name: value for name, value in metrics.items() if name != "accuracy"}
+        return state, metrics
 
     def evaluate(self, state: State, batch: Batch) -> dict[str, jax.Array]:
         """Sums over the rows that count; for labels also, of each, {"hits", "said", "meant"} [K]."""

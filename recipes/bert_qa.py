@@ -30,6 +30,7 @@ class BertAnswersRecipe(BertTuning):
     data_class = questions.QuestionsConfig
     task_name = "answer"
     heads = ("spans",)
+    stand_in = ()
 
     def find_labels(self) -> tuple[str, ...]:
         """None."""

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from recipes.recipe import Batch, Recipe
-from zoo.conversion import SETTINGS, TOKENIZER, share_of_tokens, variables_from
+from zoo.conversion import SETTINGS, TOKENIZER, is_foreign, share_of_tokens, variables_from
 from zoo.data.tables import Row, RowBatches
 from zoo.data.vocabulary import WordPiece, check_belongs, check_not_learned, read_wordpiece, train_wordpiece
 from zoo.errors import UserError
+from zoo.models import weight_files
 from zoo.models.bert import predict
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.convert import SIZES, config_from
@@ -61,7 +62,7 @@ class BertTuning(Recipe):
         self.training = typed(TuningConfig, config.training, "recipe.training")
         model = typed(BertConfig, {**config.model, "head": self.head}, "recipe.model")
         self._table: Any = None
-        self._guessed = False
+        self._predicts = getattr(config, "predicts", False)
         self.labels = self.find_labels()
         model = sized_as(self.init_from, model, SIZES, config_from)
         self.model_config = dataclasses.replace(model, num_labels=max(len(self.labels), 1))
@@ -80,16 +81,15 @@ class BertTuning(Recipe):
         return params if self.training.lora is None else adapters.added(params, self.training.lora, key)
 
     def find_labels(self) -> tuple[str, ...]:
-        """The names of the labels, from the configuration, the table, or the run that this one starts from."""
+        """The names of the labels: from the configuration; of the weights, where these predict; else from the table."""
         if self.data_config.labels is not None:
             return self.data_config.labels
-        if not (self.data_dir / self.data_config.train).exists():
-            # Those of the run that this one starts from, or of what stands in for the table in a rehearsal.
-            known = facts_of(self.init_from).get("labels")
-            self._guessed = known is None and bool(self.stand_in)
-            return tuple(known or self.stand_in)
-        self._table = self.open(rehearsal=False)
         known = tuple(facts_of(self.init_from).get("labels", ()))
+        if self._predicts:
+            return known  # a table says how it would be learned, not what the outputs of these weights mean
+        if not (self.data_dir / self.data_config.train).exists():
+            return known or self.stand_in
+        self._table = self.open(rehearsal=False)
         # The same names in the order that the head of the weights has them.
         return known if sorted(known) == sorted(self._table.labels) else self._table.labels
 
@@ -230,14 +230,26 @@ class BertTuning(Recipe):
             config = predict.as_encoder(self.model_config)
             params = variables_from(place, self.family, config)["params"]
             return predict.embedder(config, params, vocabulary, length, batch)
-        params = variables_from(place, self.family, self.model_config)["params"]
-        head = self.heads[0]
+        head, unnamed = self.heads[0], bool(self.stand_in) and not self.labels
+        asked = UserError(
+            f"init_from={place} does not say what its labels are called; name them in order with recipe.data.labels=[...]"
+        )
+        try:
+            params = variables_from(place, self.family, self.model_config)["params"]
+        except UserError as error:
+            bias = weight_files.read(place).get(f"{head}.bias") if is_foreign(place) else None
+            if unnamed:
+                raise asked from error
+            if self.labels and bias is not None and len(bias) != len(self.labels):
+                raise UserError(
+                    f"init_from={place} knows {len(bias)} labels, and there are {', '.join(self.labels)}; "
+                    "name them in order with recipe.data.labels=[...]"
+                ) from error
+            raise
         if head not in params:
             raise UserError(f"init_from={place} has no head for this ({head}); fine-tune it first, and name the run")
-        if self._guessed:
-            raise UserError(
-                f"init_from={place} does not say what its labels are called; name them in order with recipe.data.labels=[...]"
-            )
+        if unnamed:
+            raise asked
         outputs = len(params[head]["bias"])
         if self.labels and outputs != len(self.labels):
             raise UserError(

@@ -45,6 +45,7 @@ class RecipeConfig:
         model, data, optimizer, training: sections that the recipe's class converts to dataclasses of its own.
         init_from: what the command's `init_from` names; a recipe may take the sizes of its model from there.
         predict: the same for `zoo.predict`; empty where the recipe only trains.
+        predicts: whether trained weights are used: then the names of labels are theirs, whatever table lies in data_dir.
     """
 
     name: str
@@ -56,6 +57,7 @@ class RecipeConfig:
     rehearsal: Rehearsal
     init_from: Path | None = None
     predict: dict[str, Any] = dataclasses.field(default_factory=dict)
+    predicts: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,6 +35,8 @@ from zoo.training.job import load
 BATCH = 32
 # What a run was told of its data that says nothing about others.
 OF_TRAINING = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers")
+# What of the section `data` no prediction depends on.
+OF_NO_ANSWER = ("name", "train", "test", "global_batch", "readers")
 # Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
 PATHS = ("params", "alignments", "databases", "templates", "structures", "hits", "references")
 
@@ -57,7 +59,8 @@ def main(argv: list[str]) -> int:
         raise UserError(
             f"init_from={config.init_from} does not exist; name a run of the zoo, a folder of Hugging Face or a file of weights"
         )
-    recipe = load(as_trained(config, rest), config.data_dir)
+    trained = as_trained(config, rest)
+    recipe = load(trained, config.data_dir)
     if config.recipe.predict and not hasattr(recipe, "options"):
         raise UserError(f"{next(iter(config.recipe.predict))}= is not an option of recipe={recipe.name}")
     if hasattr(recipe, "predict"):  # what it takes are no records: frames of atoms, proteins
@@ -93,6 +96,8 @@ def main(argv: list[str]) -> int:
         "init_from": fingerprint(config.init_from),
         "task": own.get("task", ""),
         "seed": str(config.seed),
+        **{name: str(value) for name, value in trained.data.items() if name not in OF_NO_ANSWER},
+        **{f"model.{name}": str(value) for name, value in trained.model.items()},
     }
     with StopSignals() as stop:
         done = run(inputs(Path(own["input"])), predict, Path(own["output"]), int(batch), print, stop.wanted, maker)
@@ -130,7 +135,7 @@ def as_trained(config: Config, words: list[str]) -> RecipeConfig:
         stride = known.get("stride", recipe.data.get("stride"))
         if stride is not None and not any(word.startswith("recipe.data.stride=") for word in words):
             known["stride"] = min(stride, known["length"] // 3)
-    return dataclasses.replace(recipe, data={**recipe.data, **known})
+    return dataclasses.replace(recipe, data={**recipe.data, **known}, predicts=True)
 
 
 def inputs(place: Path) -> Iterable[Record]:

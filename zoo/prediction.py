@@ -103,10 +103,10 @@ def _check_maker(output: Path, maker: Mapping[str, str]) -> None:
         before = json.loads(_beside(output).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
-    other = [name for name in maker if before.get(name) != maker[name]]
+    other = [name for name in (*maker, *(set(before) - set(maker))) if before.get(name) != maker.get(name)]
     if other:
         raise UserError(
-            f"the lines of {output} were made with another {' and '.join(other)}; name another output, or remove it"
+            f"the lines of {output} were made with another {' and '.join(sorted(other))}; name another output, or remove it"
         )
 
 
@@ -124,15 +124,19 @@ def _kept(output: Path) -> list[Record]:
         raise UserError(f"{output} is there and is no JSON lines; name another output") from None
 
 
-def text_of(record: Record, column: str) -> str:
-    """The text of a record. Raises UserError where it has none, or an empty one; the sentence lists what it has."""
+def text_of(record: Record, column: str, what: str = "text") -> str:
+    """The text of a record. Raises UserError where it has none, or an empty one; the sentence lists what it has.
+
+    Args:
+        what: what the text is, for the sentence.
+    """
     value = record.get(column)
     if value is None and column in record:
-        raise UserError(f"{column!r} is null, which is no text")
+        raise UserError(f"{column!r} is null, which is no {what}")
     if value is None:
-        raise UserError(f"no text in {column!r}; the record has {', '.join(record) or 'nothing'}")
+        raise UserError(f"no {what} in {column!r}; the record has {', '.join(record) or 'nothing'}")
     if not isinstance(value, str):
-        raise UserError(f"{column!r} is {json.dumps(value)[:60]}, which is no text")
+        raise UserError(f"{column!r} is {json.dumps(value)[:60]}, which is no {what}")
     if not value.strip():
         raise UserError(f"{column!r} is empty")
     return value

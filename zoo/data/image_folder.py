@@ -104,6 +104,8 @@ def _problem(path: Path) -> str | None:
 
 
 def _unreadable(path: Path, error: Exception) -> str:
+    if not path.exists():
+        return f"{path} does not exist"
     reason = "it is empty" if path.is_file() and not path.stat().st_size else str(error)
     return f"{path} cannot be read as an image: {reason}; delete or replace it"
 

@@ -45,7 +45,7 @@ def classifier(
     def predict(some: Sequence[Record]) -> list[Record]:
         images = np.zeros((batch, size, size, 3), np.float32)
         for row, record in enumerate(some):
-            pixels = read_image(Path(text_of(record, "image")), size)
+            pixels = read_image(Path(text_of(record, "image", "file of a picture")), size)
             images[row] = (pixels / np.float32(255) - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
         return [named(row) for row in np.asarray(run(variables, images))[: len(some)]]
 

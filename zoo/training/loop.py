@@ -149,6 +149,10 @@ def _saved_on_failure(
         raise
 
 
+def _ready(metrics: Mapping[str, jax.Array]) -> bool:
+    return all(value.is_ready() for value in jax.tree.leaves(metrics))
+
+
 class Reporter:
     """Fetches metrics one step late, times the steps, and stops on numbers that are not finite.
 
@@ -171,12 +175,15 @@ class Reporter:
 
     def later(self, number: int, metrics: Mapping[str, jax.Array]) -> None:
         """Takes the metrics of a step that was just sent off, and reports those of the step before."""
+        if self._waiting is not None and self._done is None and _ready(metrics):
+            # Both are done by now: where the first ended is not known, so each gets half of the time.
+            self._done = (self._mark + self._clock()) / 2
         self.now()
         self._waiting = (number, metrics)
 
     def finished(self) -> None:
         """Called before a step is sent off: where the step before is done, this is when its time ends."""
-        if self._waiting is not None and all(value.is_ready() for value in jax.tree.leaves(self._waiting[1])):
+        if self._waiting is not None and _ready(self._waiting[1]):
             self._done = self._clock()
 
     def now(self) -> None:

@@ -12,6 +12,7 @@ from zoo.training.changes import refuse
 from zoo.training.checkpoints import Checkpoints, locate
 from zoo.training.run_folder import RunFolder
 
+NOT_LEARNED = ("rehearsal", "init_from", "predicts")
 OWED = "evaluation_owed"
 """In the meta of a checkpoint: it was to be evaluated, and a stop came first."""
 
@@ -77,6 +78,7 @@ def record(config: Config) -> dict[str, Any]:
 
 
 def identity(meta: dict[str, Any]) -> dict[str, Any]:
-    """The part of it that decides what is learned: all but how a rehearsal is cut and what the first step began with."""
-    recipe = {key: value for key, value in meta.get("recipe", {}).items() if key not in ("rehearsal", "init_from")}
-    return {**recipe, "seed": meta.get("seed")}
+    """The part of it that decides what is learned: not how a rehearsal is cut, what the first step began with, who reads."""
+    recipe = {key: value for key, value in meta.get("recipe", {}).items() if key not in NOT_LEARNED}
+    data = {key: value for key, value in recipe.get("data", {}).items() if key != "readers"}
+    return {**recipe, **({"data": data} if "data" in recipe else {}), "seed": meta.get("seed")}

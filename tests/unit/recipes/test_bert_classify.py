@@ -38,7 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def made(folder: Path, init_from: Path | None = None, **changes: dict[str, Any]) -> BertClassifyRecipe:
+def made(
+    folder: Path, init_from: Path | None = None, predicts: bool = False, **changes: dict[str, Any]
+) -> BertClassifyRecipe:
     sections: dict[str, dict[str, Any]] = {
         "model": {
             "vocabulary_size": 30,
@@ -53,7 +55,8 @@ def made(folder: Path, init_from: Path | None = None, **changes: dict[str, Any])
         "training": {"steps": 10},
     }
     sections = {name: section | changes.get(name, {}) for name, section in sections.items()}
-    return BertClassifyRecipe(SimpleNamespace(name="tiny", init_from=init_from, **sections), folder)  # type: ignore[arg-type]
+    config: Any = SimpleNamespace(name="tiny", init_from=init_from, predicts=predicts, **sections)
+    return BertClassifyRecipe(config, folder)
 
 
 def test_sizes_labels_and_vocabulary_are_those_of_the_weights_and_the_table(folder: Path) -> None:
@@ -90,6 +93,33 @@ def test_the_labels_are_learned_and_said(folder: Path, tmp_path: Path) -> None:
     assert np.isclose(np.linalg.norm(embedded[0]["embedding"]), 1, atol=1e-5)
 
 
+def test_predictions_name_labels_as_the_weights_do_whatever_table_lies_about(folder: Path, tmp_path: Path) -> None:
+    tuned = made(folder, folder)
+    state = jax.jit(tuned.initial_state)(jax.random.key(0))
+    weight_files.write(tmp_path / "model.safetensors", to_hugging_face(state["params"], tuned.model_config.head))
+    described = config_to(tuned.model_config)
+    (tmp_path / "vocab.txt").write_text((folder / "vocab.txt").read_text())
+    (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(f"w1,{name}" for name in ("a", "b", "c") * 5))
+    for names in ({"0": "zebra", "1": "ape"}, {"0": "ape", "1": "zebra"}):
+        (tmp_path / "config.json").write_text(json.dumps({**described, "id2label": names}))
+        predict = made(tmp_path, tmp_path, predicts=True).predictor(tmp_path, None, 4, jax.random.key(0))
+        (found,) = predict([{"text": "w1 w7"}])
+        assert list(found["probabilities"]) == list(names.values())
+    (tmp_path / "config.json").write_text(
+        json.dumps({name: described[name] for name in described if name[:2] not in ("id", "la")})
+    )
+    with pytest.raises(UserError, match=r"does not say what its labels are called; .* recipe.data.labels=\[...\]"):
+        made(tmp_path, tmp_path, predicts=True).predictor(tmp_path, None, 4, jax.random.key(0))
+    with pytest.raises(UserError, match="knows 2 labels, and there are a, b, c"):
+        made(tmp_path, tmp_path, predicts=True, data={"labels": ("a", "b", "c")}).predictor(
+            tmp_path, None, 4, jax.random.key(0)
+        )
+    (tmp_path / "train.csv").write_text("")
+    predict = made(tmp_path, tmp_path, predicts=True, data={"labels": ("b", "a")})
+    (found,) = predict.predictor(tmp_path, None, 4, jax.random.key(0))([{"text": "w1 w7"}])
+    assert list(found["probabilities"]) == ["b", "a"]
+
+
 def test_the_correlation_of_large_numbers_is_one(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(f"w{n % 20},{1e5 + n}" for n in range(20)))
     recipe = made(tmp_path, folder, data={"kind": "regression"})
@@ -100,6 +130,7 @@ def test_the_correlation_of_large_numbers_is_one(folder: Path, tmp_path: Path) -
     assert recipe.scores({"said": 0 * numbers, "meant": numbers}) == {"pearson": 0.0}
     state = jax.jit(recipe.initial_state)(jax.random.key(0))
     batch = next(recipe.batches("test", 0, 0, 8))
+    assert "accuracy" not in jax.jit(recipe.step)(state, next(recipe.batches("train", 0, 0, 8)))[1]
     assert {name: len(value) for name, value in recipe.outputs(state, batch).items()} == {"said": 8, "meant": 8}
     totals = {name: np.asarray(value) for name, value in recipe.evaluate(state, batch).items()}
     assert set(recipe.figures(totals)) == {"loss", "examples"}

@@ -82,6 +82,15 @@ def test_lines_of_other_weights_are_not_taken_for_these(tmp_path: Path) -> None:
         UserError, match=r"out.jsonl were made with another init_from; name another output, or remove it"
     ):
         run(RECORDS, doubled, out, 4, lambda line: None, maker={"init_from": "b", "task": ""})
+    with pytest.raises(UserError, match=r"were made with another length and stride;"):
+        run(
+            RECORDS,
+            doubled,
+            out,
+            4,
+            lambda line: None,
+            maker={"init_from": "a", "task": "", "length": "9", "stride": "1"},
+        )
     assert run(RECORDS, doubled, out, 4, lambda line: None, maker={"init_from": "a", "task": ""}) == 7
     out.unlink()
     assert run(RECORDS, doubled, out, 4, lambda line: None, maker={"init_from": "b", "task": ""}) == 7

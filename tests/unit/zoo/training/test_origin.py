@@ -44,6 +44,15 @@ def test_how_a_rehearsal_is_cut_may_change(config):
     assert found(changed).notes == ()
 
 
+def test_the_number_of_readers_may_change(config):
+    save(config, 2)
+    recipe = dataclasses.replace(config.recipe, data={**config.recipe.data, "readers": 7})
+    assert found(dataclasses.replace(config, recipe=recipe)).notes == ()
+    recipe = dataclasses.replace(config.recipe, data={**config.recipe.data, "global_batch": 7})
+    with pytest.raises(UserError, match=r"recipe.data.global_batch: .* -> 7"):
+        found(dataclasses.replace(config, recipe=recipe))
+
+
 def test_a_changed_seed_is_told_and_refused(config):
     save(config, 2)
     changed = dataclasses.replace(config, seed=7)
