@@ -55,8 +55,11 @@ def _scheduled(plan: Plan) -> list[str]:
     """What runs when, where it is not everything at once."""
     count, again = plan.schedule["micro_batches"], plan.schedule["recompute"]
     lines = [f"  {count} micro-batches one after the other, gradients added up"] if count > 1 else []
-    kept = {"inputs": "what goes into a block", "products": "what goes into a block and its matrix products"}
-    kept["few inputs"] = "what goes into some of the blocks"
+    kept = {
+        "products": "what goes into a block and its matrix products",
+        "inputs": "what goes into a block",
+        "few inputs": "what goes into some of the rounds",
+    }
     return lines + [f"  {kind}: computed again in the backward pass from {kept[name]}" for kind, name in again.items()]
 
 

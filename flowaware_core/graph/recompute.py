@@ -7,7 +7,6 @@ in `jax.checkpoint`, which keeps what goes into it and, of what is inside, only 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,8 +21,8 @@ from flowaware_core.graph.capture import INLINE, closed_of
 PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
 # What of a block is kept for the backward pass, from what costs most memory to what costs most time.
 POLICIES = ("products", "inputs", "few inputs")
-# Blocks, or at most so many rounds of a loop, that are computed again from one input where few are kept: more of them would hold
-# more weights and gradients at once.
+# The most rounds of a loop that are computed again from one input where few are kept: more would hold more weights and gradients
+# at once. Blocks that are no loop keep all their inputs.
 FEW = 6
 # A kind with fewer equations than this holds little, and computing it again costs a boundary all the same.
 LEAST = 4
@@ -171,14 +170,14 @@ def _run(closed: Any, chosen: Mapping[Kind, str], values: Sequence[Any]) -> list
     environment: dict[Any, Any] = dict(zip(jaxpr.invars, values, strict=True))
     environment.update(zip(jaxpr.constvars, closed.consts, strict=True))
     pieces = {
-        kind.first + number * kind.length: (kind, policy, min(_together(policy), kind.count - number))
+        kind.first + number * kind.length: (kind, policy)
         for kind, policy in chosen.items()
-        for number in range(0, kind.count, _together(policy))
+        for number in range(kind.count)
     }
     position = 0
     while position < len(jaxpr.eqns):
-        kind, policy, count = pieces.get(position, (None, "", 1))
-        after = position + (kind.length * count if kind else 1)
+        kind, policy = pieces.get(position, (None, ""))
+        after = position + (kind.length if kind else 1)
         equations = jaxpr.eqns[position:after]
         if kind is None:
             results = _again(jaxpr, equations[0], [_read(environment, atom) for atom in equations[0].invars])
@@ -188,24 +187,11 @@ def _run(closed: Any, chosen: Mapping[Kind, str], values: Sequence[Any]) -> list
             environment.update(zip(equations[0].outvars, results, strict=True))
         else:
             piece = _piece(jaxpr, position, after)
-            program = versions.jaxpr_as_fun(piece)
-            if count > 1:
-                program = functools.partial(_blocks, piece, dataclasses.replace(kind, first=0, count=count))
-            block = jax.checkpoint(program, policy=_POLICIES[policy])
+            block = jax.checkpoint(versions.jaxpr_as_fun(piece), policy=_POLICIES[policy])
             results = block(*[environment[variable] for variable in piece.jaxpr.invars])
             environment.update(zip(piece.jaxpr.outvars, results, strict=True))
         position = after
     return [_read(environment, atom) for atom in jaxpr.outvars]
-
-
-def _together(policy: str) -> int:
-    """How many blocks are computed again from one input."""
-    return FEW if policy == "few inputs" else 1
-
-
-def _blocks(closed: Any, kind: Kind, *values: Any) -> list[Any]:
-    """Some blocks, each of which keeps what goes into it while they are computed again."""
-    return _run(closed, {kind: "inputs"}, values)
 
 
 def _piece(jaxpr: Any, begin: int, end: int) -> Any:
@@ -237,8 +223,8 @@ def _loop(equation: Any, values: Sequence[Any], policy: str) -> list[Any]:
     typed = [
         jax.numpy.asarray(value, variable.aval.dtype) for value, variable in zip(first, equation.outvars, strict=False)
     ]
-    together = _together(policy)
-    rounds = max(count for count in range(1, together + 1) if length % count == 0)
+    most = min(FEW, length // 2) if policy == "few inputs" else 1
+    rounds = max(count for count in range(1, most + 1) if length % count == 0)
     if rounds == 1:
         final, stacked = jax.lax.scan(body, typed, rest, length=length, unroll=params["unroll"], **options)
         return [*final, *stacked]

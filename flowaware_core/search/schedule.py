@@ -51,7 +51,7 @@ def scheduled(first: Trial, again: Callable[[Schedule, float], Trial]) -> Trial:
     seen: dict[str, dict[int, bool]] = {}
     for kept in ("", *POLICIES):
         names = task.kinds() if kept else ()
-        if kept and not names or kept == "few inputs" and best.fits:
+        if (kept and not names) or (kept == "few inputs" and best.fits):
             break
         counts: list[int] = [1]
         while counts:
