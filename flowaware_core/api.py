@@ -93,6 +93,9 @@ def plan(
     traced = 0.0 if isinstance(task, Prepared) else program.capture_s + program.analyse_s
     made, result = _planned(program, planner, strategy, begin + traced, beside)
     made = dataclasses.replace(made, made_for=identity(first.program, cluster, strategy))
+    if found is not first and np.isfinite(first.result.least):
+        # Parts of the batch and what is computed again only add to what the whole at once takes.
+        made = dataclasses.replace(made, searched={**made.searched, "least_s": first.result.least})
     for note in unknown(program.graph, cluster.device):
         warnings.warn(str(note), stacklevel=2)
     return dataclasses.replace(made, what_if=prospects(program, planner, strategy, result)) if what_if else made

@@ -82,7 +82,10 @@ def _certified(plan: Plan) -> list[str]:
     space = f"10^{plan.searched['digits']} plans on the largest of {plan.searched['meshes']} meshes"
     if plan.gap is None:
         return [f"  chosen among {space}; how close to the best it is was not certified"]
-    return [f"  at most {100 * plan.gap:.2g} % from the best of {space}"]
+    lines = [f"  at most {100 * plan.gap:.2g} % from the best of {space}"]
+    if "least_s" in plan.searched:
+        lines.append(f"  of this schedule; with any other a step takes at least {seconds(plan.searched['least_s'])}")
+    return lines
 
 
 def _brings(change: WhatIf, now: float) -> str:

@@ -98,7 +98,8 @@ class Plan:
         made_for: program, cluster and strategy; see `identity.py`.
         schedule: what of a step runs when: micro_batches, and recompute: block kind -> what is kept of it.
         what_if: what other clusters would bring; empty unless asked for.
-        searched: number of meshes, and the number of decimal digits of the number of plans on the largest; empty for a template.
+        searched: number of meshes, and the number of decimal digits of the number of plans on the largest; where a schedule was
+            chosen too, "least_s": seconds that no plan of any schedule goes below. Empty for a template.
         notes: what the reader should know, a sentence each, such as operators that have no rule.
     """
 
@@ -117,7 +118,7 @@ class Plan:
     gap: float | None
     alternatives: tuple[Alternative, ...]
     notes: tuple[str, ...] = ()
-    searched: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    searched: Mapping[str, float] = dataclasses.field(default_factory=dict)
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
     what_if: tuple[WhatIf, ...] = ()
     made_for: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -58,6 +58,7 @@ class Result:
         hopeless: whether the arguments alone are too large, however they are cut.
         found: what the search's own answer costs, as it counts; inf where it does not fit. A template may have taken its place
             whose estimate is less, though it counts more.
+        least: what no plan costs less than even with memory to spare; -inf where nothing is proven.
     """
 
     best: Candidate
@@ -67,6 +68,7 @@ class Result:
     bound: float = -np.inf
     hopeless: bool = False
     found: float = np.inf
+    least: float = -np.inf
 
     @property
     def gap(self) -> float | None:
@@ -199,7 +201,8 @@ class Planner:
         digits = max(solved.space.digits for solved in found)
         best, bound, fitted = self._first_that_fits(found, below)
         beyond = not fitted and hopeless(found[0].space, priced(found[0].space, "auto", found[0].labels))
-        result = Result(best, len(found), digits, not fitted, bound, beyond, best.cost if best.fits else np.inf)
+        own, least = best.cost if best.fits else np.inf, min(solved.bound for solved in found)
+        result = Result(best, len(found), digits, not fitted, bound, beyond, own, least)
         if best.fits or below == np.inf:
             self._glanced = result
         return result

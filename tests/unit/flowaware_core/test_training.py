@@ -176,3 +176,13 @@ def test_where_memory_binds_a_schedule_that_fits_is_found() -> None:
         described = fa.describe(plan)
         assert ("micro-batches" in described) == (plan.schedule["micro_batches"] > 1)
         assert ("computed again" in described) == bool(plan.schedule["recompute"])
+
+
+def test_a_plan_says_what_no_schedule_goes_below() -> None:
+    task, _ = wide()
+    needed = fa.plan(task, FOUR).predicted.memory["total"]
+    device = dataclasses.replace(DEVICE, memory_bytes=int(0.5 * needed / DEVICE.usable_fraction))
+    plan = fa.plan(task, dataclasses.replace(FOUR, device=device))
+    assert plan.schedule != {"micro_batches": 1, "recompute": {}}
+    assert 0 < plan.searched["least_s"] <= plan.predicted.step_s
+    assert "with any other a step takes at least" in fa.describe(plan)
