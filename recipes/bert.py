@@ -23,7 +23,7 @@ from zoo.models.bert import predict
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.convert import SIZES, config_from
 from zoo.models.bert.model import Bert, parameter_count
-from zoo.models.pretrained import remembered, sized_as
+from zoo.models.pretrained import folder_of, remembered, sized_as
 from zoo.prediction import Predictor
 from zoo.training.optimizer import OptimizerConfig, scheduled
 from zoo.training.updates import State, TrainingConfig, correct, cross_entropy, initial
@@ -166,11 +166,13 @@ class BertRecipe(Recipe):
 
     def _vocabulary(self, place: Path) -> WordPiece:
         """The vocabulary beside the weights, else that of the configuration."""
-        folder = place if place.is_dir() else place.parent
+        folder = folder_of(place)
         if self.data_config.vocabulary is None and (folder / "vocab.txt").is_file():
             return read_wordpiece(folder, self.data_config.lowercase)
         text = Text((), (), "")
         return open_vocabulary(WordPiece, self.data_config, self.data_dir, text, self.model_config.vocabulary_size)
+
+    default_task = "fill-mask"
 
     def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
         """{"text"} to words for each [MASK] (task=fill-mask) or to embeddings (task=embed).

@@ -21,7 +21,7 @@ from zoo.models.bert import predict
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.convert import SIZES, config_from
 from zoo.models.bert.model import Bert, parameter_count
-from zoo.models.pretrained import facts_of, remembered, sized_as
+from zoo.models.pretrained import facts_of, folder_of, read_description, remembered, sized_as
 from zoo.prediction import Predictor
 from zoo.training import adapters
 from zoo.training.optimizer import OptimizerConfig, scheduled
@@ -31,6 +31,10 @@ from zoo.typed import typed
 
 if TYPE_CHECKING:
     from zoo.config import RecipeConfig
+
+
+# Which recipe uses which kind of head.
+RECIPES = {"classification": "bert_classify", "tokens": "bert_tokens", "answers": "bert_qa"}
 
 
 class BertTuning(Recipe):
@@ -199,7 +203,7 @@ class BertTuning(Recipe):
         check_not_learned(named)
         folder = None
         if self.init_from is not None:
-            folder = self.init_from if self.init_from.is_dir() else self.init_from.parent
+            folder = folder_of(self.init_from)
         places = [Path(named)] if named else [place for place in (folder, self.data_dir) if place]
         return next((place for place in places if named or (place / "vocab.txt").is_file()), None)
 
@@ -230,6 +234,7 @@ class BertTuning(Recipe):
             config = predict.as_encoder(self.model_config)
             params = variables_from(place, self.family, config)["params"]
             return predict.embedder(config, params, vocabulary, length, batch)
+        self._check_kind(place)
         head, unnamed = self.heads[0], bool(self.stand_in) and not self.labels
         asked = UserError(
             f"init_from={place} does not say what its labels are called; name them in order with recipe.data.labels=[...]"
@@ -246,8 +251,11 @@ class BertTuning(Recipe):
                     "name them in order with recipe.data.labels=[...]"
                 ) from error
             raise
-        if head not in params:
-            raise UserError(f"init_from={place} has no head for this ({head}); fine-tune it first, and name the run")
+        missing = [name for name in self.heads if name not in params]
+        if missing:
+            raise UserError(
+                f"init_from={place} has no head for this ({missing[0]}); fine-tune it first, and name the run"
+            )
         if unnamed:
             raise asked
         outputs = len(params[head]["bias"])
@@ -257,6 +265,22 @@ class BertTuning(Recipe):
                 "name them in order with recipe.data.labels=[...]"
             )
         return self.says(params, vocabulary, batch)
+
+    @property
+    def default_task(self) -> str:
+        return self.task_name
+
+    def _check_kind(self, place: Path) -> None:
+        """Raises UserError where the weights say that their head is for another recipe."""
+        described = folder_of(place) / "config.json"
+        if described.is_file():
+            kind = read_description(described, config_from).head
+        else:
+            kind = facts_of(place).get("model", {}).get("head", "")
+        if kind in RECIPES and kind != self.head:
+            raise UserError(
+                f"init_from={place} has a head for {kind}, which recipe={RECIPES[kind]} uses; fine-tune it first"
+            )
 
     def says(self, params: Any, vocabulary: WordPiece, batch: int) -> Predictor:
         """The predictor of the head, for parameters that fit."""

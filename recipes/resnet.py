@@ -118,6 +118,9 @@ class ResNetRecipe(Recipe):
         facts = {"family": self.family, "model": model, "labels": list(dataset.classes)}
         return facts | {"mean": list(dataset.mean), "std": list(dataset.std), "image_size": self.data_config.image_size}
 
+    default_task = "classify"
+    pictures = True  # what it predicts from
+
     def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
         """{"image": FILE} to its class and the probabilities of the likeliest.
 

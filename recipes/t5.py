@@ -19,7 +19,7 @@ from zoo.data.pretraining import t5_examples, t5_lengths
 from zoo.data.text import CACHE, Text, TextConfig, open_text, open_vocabulary
 from zoo.data.vocabulary import SentencePiece, read_sentencepiece
 from zoo.errors import UserError
-from zoo.models.pretrained import remembered, sized_as
+from zoo.models.pretrained import folder_of, remembered, sized_as
 from zoo.models.t5 import predict
 from zoo.models.t5.config import T5Config
 from zoo.models.t5.convert import SIZES, config_from
@@ -155,6 +155,8 @@ class T5Recipe(Recipe):
         """Files to keep beside the checkpoints, by name: whoever uses the weights needs the vocabulary."""
         return {} if self._learned is None else {"spiece.model": self._learned.model}
 
+    default_task = "greedy"
+
     def predictor(self, place: Path, task: str | None, batch: int, key: jax.Array) -> Predictor:
         """{"text"} to {"generated"}: task=greedy (the default), sample, or beam4 for four beams and beamN for N.
 
@@ -163,7 +165,7 @@ class T5Recipe(Recipe):
         """
         how = predict.method(task)
         params = variables_from(place, self.family, self.model_config)["params"]
-        folder = place if place.is_dir() else place.parent
+        folder = folder_of(place)
         if self.data_config.vocabulary is None and (folder / "spiece.model").is_file():
             vocabulary = read_sentencepiece(folder)
         else:

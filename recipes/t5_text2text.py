@@ -19,6 +19,7 @@ from zoo.data.pairs import PairsConfig, arrays, open_pairs
 from zoo.data.tables import RowBatches, Table
 from zoo.data.vocabulary import SentencePiece, check_belongs, check_not_learned, read_sentencepiece, train_sentencepiece
 from zoo.errors import UserError
+from zoo.models.pretrained import folder_of
 from zoo.models.t5 import predict
 from zoo.models.t5.generate import Generation, generate
 from zoo.models.t5.model import T5
@@ -119,7 +120,7 @@ class T5Text2TextRecipe(T5Recipe):
         check_not_learned(named)
         folder = None
         if self.init_from is not None:
-            folder = self.init_from if self.init_from.is_dir() else self.init_from.parent
+            folder = folder_of(self.init_from)
         places = [Path(named)] if named else [place for place in (folder, self.data_dir) if place]
         place = next((place for place in places if named or (place / "spiece.model").is_file()), None)
         if place is not None:

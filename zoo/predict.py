@@ -29,14 +29,14 @@ from zoo.models.pretrained import facts_of, fingerprint
 from zoo.prediction import Record, run
 from zoo.runtime import memory
 from zoo.runtime.signals import StopSignals
-from zoo.training.checkpoints import BEST
+from zoo.training.checkpoints import BEST, locate
 from zoo.training.job import load
 
 BATCH = 32
 # What a run was told of its data that says nothing about others.
 OF_TRAINING = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers")
 # What of the section `data` no prediction depends on.
-OF_NO_ANSWER = ("name", "train", "test", "global_batch", "readers")
+OF_NO_ANSWER = ("name", "train", "test", "labels", "global_batch", "readers")
 # Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
 PATHS = ("params", "alignments", "databases", "templates", "structures", "hits", "references")
 
@@ -59,6 +59,8 @@ def main(argv: list[str]) -> int:
         raise UserError(
             f"init_from={config.init_from} does not exist; name a run of the zoo, a folder of Hugging Face or a file of weights"
         )
+    if config.init_from is not None and config.init_from.name == BEST:
+        locate(config.init_from, "init_from")
     trained = as_trained(config, rest)
     recipe = load(trained, config.data_dir)
     if config.recipe.predict and not hasattr(recipe, "options"):
@@ -94,13 +96,15 @@ def main(argv: list[str]) -> int:
     maker = {
         "recipe": recipe.name,
         "init_from": fingerprint(config.init_from),
-        "task": own.get("task", ""),
+        "task": own.get("task", getattr(recipe, "default_task", "")),
         "seed": str(config.seed),
+        "labels": ", ".join(getattr(recipe, "labels", ())),
         **{name: str(value) for name, value in trained.data.items() if name not in OF_NO_ANSWER},
         **{f"model.{name}": str(value) for name, value in trained.model.items()},
     }
     with StopSignals() as stop:
-        done = run(inputs(Path(own["input"])), predict, Path(own["output"]), int(batch), print, stop.wanted, maker)
+        given = inputs(Path(own["input"]), getattr(recipe, "pictures", False))
+        done = run(given, predict, Path(own["output"]), int(batch), print, stop.wanted, maker)
     print(f"finished: {done} records in {own['output']}")
     return DONE
 
@@ -138,12 +142,20 @@ def as_trained(config: Config, words: list[str]) -> RecipeConfig:
     return dataclasses.replace(recipe, data={**recipe.data, **known}, predicts=True)
 
 
-def inputs(place: Path) -> Iterable[Record]:
-    """The records of a file, or one {"image": FILE} for every picture below a folder; says which files it passes over."""
+def inputs(place: Path, pictures: bool) -> Iterable[Record]:
+    """The records of a file, or one {"image": FILE} for every picture below a folder; says which files it passes over.
+
+    Args:
+        pictures: whether the recipe looks at pictures.
+    """
     if not place.exists():
-        raise UserError(f"input={place} does not exist; name a file of records, or a folder of pictures")
+        raise UserError(
+            f"input={place} does not exist; name a file of records" + (", or a folder of pictures" if pictures else "")
+        )
     if not place.is_dir():
         return records(place, ())
+    if not pictures:
+        raise UserError(f"input={place} is a folder; name a file of records")
     files = [path for path in sorted(place.rglob("*")) if path.is_file() and not path.name.startswith(".")]
     found = [{"image": str(path)} for path in files if path.suffix.lower() in SUFFIXES]
     others = [path.name for path in files if path.suffix.lower() not in SUFFIXES]

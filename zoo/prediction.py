@@ -13,6 +13,14 @@ from zoo.errors import PartlyFailed, Stopped, UserError
 # What predictions are called; a record may have a column of the same name, in whose place they are written.
 PREDICTED = frozenset("answer embedding error fills generated label labels probabilities score start value".split())
 Record = dict[str, Any]
+
+
+class Numbered(Record):
+    """A record that knows its number in the file, from 0 on."""
+
+    number: int
+
+
 Predictor = Callable[[Sequence[Record]], list[Record]]
 
 
@@ -45,7 +53,7 @@ def run(
         UserError: the lines that are there are of other records or another maker, or no record of the first batch can be
             predicted.
     """
-    lines, remaining = _kept(output), iter(records)
+    lines, remaining = _kept(output), _numbered(records)
     done, failed = len(lines), sum("error" in line for line in lines)
     _check_lines(output, lines, remaining)
     if lines:
@@ -74,6 +82,13 @@ def run(
     if failed:
         raise PartlyFailed(f'{failed} of {done} records failed; their lines in {output} have "error"')
     return done
+
+
+def _numbered(records: Iterable[Record]) -> Iterator[Record]:
+    for number, record in enumerate(records):
+        made = Numbered(record)
+        made.number = number
+        yield made
 
 
 def _predicted(predict: Predictor, some: Sequence[Record]) -> list[Record]:

@@ -54,10 +54,12 @@ def records(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         "tsv": _separated,
         "parquet": _parquet,
     }
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a file")
     if kind not in readers:
         raise UserError(f"{path} has the ending .{kind}; known are {', '.join(ENDINGS)}, and these with .gz")
     if not path.is_file():
-        raise UserError(f"{path} is a folder; name a file" if path.is_dir() else f"{path} does not exist")
+        raise UserError(f"{path} does not exist")
     number = 0
     for number, row in enumerate(readers[kind](path), start=1):
         missing = [name for name in columns if row.get(name) is None]

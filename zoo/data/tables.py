@@ -47,11 +47,16 @@ class TableFiles:
     readers: int = 2
 
     def __post_init__(self) -> None:
-        for name, least in (("global_batch", 1), ("length", 4)):
+        for name, least in (("global_batch", 1), ("length", 4), ("readers", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)}; it must be at least {least}")
         if self.labels is not None:
             object.__setattr__(self, "labels", tuple(self.labels))
+            twice = [name for name in self.labels if self.labels.count(name) > 1]
+            if twice:
+                raise ValueError(
+                    f"labels={', '.join(self.labels)}; {twice[0]} is there {self.labels.count(twice[0])} times"
+                )
 
 
 @dataclasses.dataclass(frozen=True)

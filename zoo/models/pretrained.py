@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from zoo.errors import UserError
 from zoo.models import weight_files
-from zoo.training import manifest
-from zoo.training.checkpoints import locate
+from zoo.training import manifest, step_folders
+from zoo.training.checkpoints import CHECKPOINTS, locate
 
 Model = TypeVar("Model")
 # What Hugging Face's configuration calls the kinds of labels.
@@ -56,6 +56,14 @@ def _labels_of(described: Path) -> dict[str, Any]:
     if isinstance(said.get("max_position_embeddings"), int):
         found["max_positions"] = said["max_position_embeddings"]
     return found | ({"kind": kinds[0]} if kinds else {"kind": "regression"} if len(names) == 1 else {})
+
+
+def folder_of(place: Path) -> Path:
+    """Where the vocabulary and the like of some weights lie: beside a file, in a folder, in the run of a checkpoint."""
+    folder = place if place.is_dir() else place.parent
+    if step_folders.is_complete(folder):
+        folder = folder.parent
+    return folder.parent if folder.name == CHECKPOINTS and not (folder / "config.json").exists() else folder
 
 
 def fingerprint(place: Path) -> str:

@@ -32,6 +32,8 @@ from zoo.models.weight_files import SUFFIXES
 from zoo.training import agreement, arrays, leaves, manifest, step_folders
 from zoo.training.leaves import Leaf
 
+CHECKPOINTS = "checkpoints"
+"""What a run calls the folder of its steps."""
 BEST = "best"
 """RUN/best names the checkpoint of a run with the best evaluation; it is no folder."""
 
@@ -241,7 +243,7 @@ def locate(path: Path, option: str = "") -> tuple[Checkpoints, int]:
         return Checkpoints(path.parent), int(path.name)
     if path.name == BEST and not path.exists():
         return _best(path.parent, option)
-    for directory in (path, path / "checkpoints"):
+    for directory in (path, path / CHECKPOINTS):
         checkpoints = Checkpoints(directory)
         step = checkpoints.latest()
         if step is not None:

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("tokenizers")
 
 from recipes.bert_classify import BertClassifyRecipe
+from zoo.data.tables import TableConfig
 from zoo.data.vocabulary import SPECIAL
 from zoo.errors import UserError
 from zoo.models import weight_files
@@ -114,7 +115,33 @@ def test_predictions_name_labels_as_the_weights_do_whatever_table_lies_about(fol
         made(tmp_path, tmp_path, predicts=True, data={"labels": ("a", "b", "c")}).predictor(
             tmp_path, None, 4, jax.random.key(0)
         )
+    with pytest.raises(ValueError, match="labels=a, b, a; a is there 2 times"):
+        TableConfig(8, 8, labels=("a", "b", "a"))
+    with pytest.raises(ValueError, match="readers=-1; it must be at least 0"):
+        TableConfig(8, 8, readers=-1)
+    described |= {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-X"}}
     (tmp_path / "train.csv").write_text("")
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    with pytest.raises(UserError, match="has a head for tokens, which recipe=bert_tokens uses"):
+        made(tmp_path, tmp_path, predicts=True).predictor(tmp_path, None, 4, jax.random.key(0))
+    (tmp_path / "config.json").unlink()
+    part = to_hugging_face(state["params"], tuned.model_config.head)
+    weight_files.write(
+        tmp_path / "tags.safetensors", {name: leaf for name, leaf in part.items() if "pooler" not in name}
+    )
+    sizes = {
+        "hidden": 16,
+        "num_layers": 1,
+        "num_heads": 2,
+        "intermediate": 24,
+        "vocabulary_size": 25,
+        "max_positions": 12,
+    }
+    with pytest.raises(UserError, match=r"has no head for this \(pooler\)"):
+        made(tmp_path, predicts=True, data={"labels": ("b", "a")}, model=sizes).predictor(
+            tmp_path / "tags.safetensors", None, 4, jax.random.key(0)
+        )
+    (tmp_path / "config.json").write_text(json.dumps(config_to(tuned.model_config)))
     predict = made(tmp_path, tmp_path, predicts=True, data={"labels": ("b", "a")})
     (found,) = predict.predictor(tmp_path, None, 4, jax.random.key(0))([{"text": "w1 w7"}])
     assert list(found["probabilities"]) == ["b", "a"]

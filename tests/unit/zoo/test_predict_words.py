@@ -75,7 +75,9 @@ def test_what_does_not_exist_is_named_before_anything_else(tmp_path: Path) -> No
     with pytest.raises(UserError, match="init_from=.*nope does not exist; name a run of the zoo"):
         predict.main([*words, f"init_from={tmp_path}/nope"])
     with pytest.raises(UserError, match="input=.*no.jsonl does not exist"):
-        predict.inputs(tmp_path / "no.jsonl")
+        predict.inputs(tmp_path / "no.jsonl", pictures=False)
+    with pytest.raises(UserError, match=r"is a folder; name a file of records$"):
+        predict.inputs(tmp_path, pictures=False)
 
 
 def test_another_recipe_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

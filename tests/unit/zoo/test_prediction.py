@@ -94,3 +94,15 @@ def test_lines_of_other_weights_are_not_taken_for_these(tmp_path: Path) -> None:
     assert run(RECORDS, doubled, out, 4, lambda line: None, maker={"init_from": "a", "task": ""}) == 7
     out.unlink()
     assert run(RECORDS, doubled, out, 4, lambda line: None, maker={"init_from": "b", "task": ""}) == 7
+
+
+def test_a_record_keeps_its_number_whatever_was_predicted_before(tmp_path: Path) -> None:
+    def numbers(some: list) -> list:
+        return [{"value": record.number} for record in some]
+
+    out, other = tmp_path / "out.jsonl", tmp_path / "other.jsonl"
+    run(RECORDS, numbers, out, 2, lambda line: None)
+    run(RECORDS[:3], numbers, other, 4, lambda line: None)
+    run(RECORDS, numbers, other, 3, lambda line: None)
+    assert out.read_text() == other.read_text()
+    assert [json.loads(line)["value"] for line in out.read_text().splitlines()] == list(range(7))

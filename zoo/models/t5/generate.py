@@ -68,7 +68,7 @@ def generate(
         config, how: of the model and the search; static.
         params: of the model.
         source_BS, mask_BS: the source's tokens, and 1 where they count.
-        key: for sampling.
+        key: for sampling; one, or one for each source.
     """
     encoded: Any = T5(config).apply({"params": params}, source_BS, mask_BS, method="encode")
     step, caches = decoder(config, how, params, encoded, mask_BS)
@@ -118,13 +118,17 @@ def decoder(
 
 def _one_by_one(config: T5Config, how: Generation, step: Step, caches: Caches, count: int, key: jax.Array) -> jax.Array:
     only = jnp.zeros((count, 1, how.max_tokens), jnp.int32)
+    keys_B = key if key.ndim else jax.random.split(key, count)
+    draw = jax.vmap(
+        lambda key, at, logits_V: jax.random.categorical(jax.random.fold_in(key, at), logits_V), (0, None, 0)
+    )
 
     def advance(carry: Any) -> Any:
         at, last_B, found_BT, ended_B, caches = carry
         logits_B1V, caches = step(last_B[:, None], caches, at, only)
         logits_BV = logits_B1V[:, 0]
         if how.sample:
-            next_B = jax.random.categorical(jax.random.fold_in(key, at), _narrowed(logits_BV, how))
+            next_B = draw(keys_B, at, _narrowed(logits_BV, how))
         else:
             next_B = jnp.argmax(logits_BV, axis=-1)
         next_B = jnp.where(ended_B, config.pad_id, next_B).astype(jnp.int32)

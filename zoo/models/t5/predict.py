@@ -42,8 +42,11 @@ def writer(
 ) -> Predictor:
     """{"generated": text}; sources of more than `length` tokens are refused. `source` is its column, and what stands before it."""
     column, prefix = source
-    run = jax.jit(lambda params, source, mask, key: generate(config, how, params, source, mask, key))
-    calls = iter(range(2**31))
+
+    @jax.jit
+    def run(params: Any, source: jax.Array, mask: jax.Array, numbers: jax.Array) -> jax.Array:
+        keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
+        return generate(config, how, params, source, mask, keys)
 
     def predict(some: Sequence[Record]) -> list[Record]:
         tokens = np.full((batch, length), config.pad_id, np.int32)
@@ -53,7 +56,10 @@ def writer(
                     f"{len(ids) + 1} tokens are more than {length}; shorten the text or set recipe.data.length"
                 )
             tokens[row, : len(ids) + 1] = [*ids, config.end_id]
-        found = run(params, tokens, (tokens != config.pad_id).astype(np.int32), jax.random.fold_in(key, next(calls)))
+        # What is drawn for a record depends on its place in the file, not on what is predicted beside it.
+        numbers = np.zeros(batch, np.int32)
+        numbers[: len(some)] = [getattr(record, "number", row) for row, record in enumerate(some)]
+        found = run(params, tokens, (tokens != config.pad_id).astype(np.int32), numbers)
         return [{"generated": vocabulary.decode(ids)} for ids in np.asarray(found)[: len(some)]]
 
     return predict

@@ -108,3 +108,24 @@ def test_options_that_make_no_search_are_refused(options: dict, text: str) -> No
     with pytest.raises(ValueError, match=text):
         Generation(**options)
     assert dataclasses.asdict(Generation())
+
+
+def test_what_is_drawn_for_a_source_depends_on_its_own_key_alone(params: Any) -> None:
+    how = Generation(max_tokens=6, sample=True)
+    keys = jax.random.split(jax.random.key(5), 3)
+    together = np.asarray(generate(TINY, how, params, SOURCE, MASK, keys))
+    for row in (2, 0, 1):
+        part = slice(row, row + 1)
+        alone = generate(TINY, how, params, SOURCE[part], MASK[part], keys[part])
+        np.testing.assert_array_equal(together[part], alone)
+    assert (
+        len(
+            {
+                tuple(text)
+                for text in np.asarray(
+                    generate(TINY, how, params, SOURCE[:1].repeat(8, 0), MASK[:1].repeat(8, 0), jax.random.key(0))
+                )
+            }
+        )
+        > 1
+    )
