@@ -6,6 +6,7 @@ compute capability, and clocks, caches and memory of NVIDIA's data sheets.
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib.util
 from typing import Any
 
@@ -69,11 +70,24 @@ def unattached(name: str, count: int) -> list[Any]:
         raise ValueError(
             f"compiling for {name} takes XLA's GPU compiler, which is not installed: pip install 'flowaware-zoo[gpu-audit]'"
         )
+    import jax
     from jax.experimental import topologies
 
-    topology = topologies.get_topology_desc(
-        topology_name=f"{name} x {count}", platform="cuda", target_config=_description(name), topology=f"1x{count}x1"
-    )
+    if ctypes.util.find_library("cuda") is None and not getattr(jax.config, "jax_platforms", None):
+        # Without NVIDIA's driver the compiler's plugin gives up, unless there is nothing that it shall run on.
+        jax.config.update("jax_platforms", "cpu")
+    try:
+        topology = topologies.get_topology_desc(
+            topology_name=f"{name} x {count}",
+            platform="cuda",
+            target_config=_description(name),
+            topology=f"1x{count}x1",
+        )
+    except NotImplementedError:
+        raise ValueError(
+            f"compiling for {name}: JAX has not loaded XLA's GPU compiler; on a machine without NVIDIA's driver set "
+            "JAX_PLATFORMS=cpu"
+        ) from None
     return list(topology.devices)
 
 
