@@ -234,8 +234,12 @@ class BertTuning(Recipe):
             config = predict.as_encoder(self.model_config)
             params = variables_from(place, self.family, config)["params"]
             return predict.embedder(config, params, vocabulary, length, batch)
-        self._check_kind(place)
-        head, unnamed = self.heads[0], bool(self.stand_in) and not self.labels
+        kind = self.other_kind(place)
+        if kind:
+            raise UserError(
+                f"init_from={place} has a head for {kind}: use recipe={RECIPES[kind]}, or fine-tune these weights for this one"
+            )
+        head, unnamed = self.heads[0], bool(self.stand_in) and not 0 < len(self.labels) == len(set(self.labels))
         asked = UserError(
             f"init_from={place} does not say what its labels are called; name them in order with recipe.data.labels=[...]"
         )
@@ -270,17 +274,14 @@ class BertTuning(Recipe):
     def default_task(self) -> str:
         return self.task_name
 
-    def _check_kind(self, place: Path) -> None:
-        """Raises UserError where the weights say that their head is for another recipe."""
+    def other_kind(self, place: Path) -> str:
+        """What the head of some weights is for, where they say that it is for another recipe; else empty."""
         described = folder_of(place) / "config.json"
         if described.is_file():
             kind = read_description(described, config_from).head
         else:
             kind = facts_of(place).get("model", {}).get("head", "")
-        if kind in RECIPES and kind != self.head:
-            raise UserError(
-                f"init_from={place} has a head for {kind}, which recipe={RECIPES[kind]} uses; fine-tune it first"
-            )
+        return kind if kind in RECIPES and kind != self.head else ""
 
     def says(self, params: Any, vocabulary: WordPiece, batch: int) -> Predictor:
         """The predictor of the head, for parameters that fit."""

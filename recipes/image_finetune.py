@@ -41,6 +41,8 @@ class ImageFinetuneRecipe(ResNetRecipe):
         if network not in KINDS:
             raise UserError(f"recipe.model.network={network}; known are {', '.join(KINDS)}")
         family = facts_of(config.init_from).get("family", network)
+        if family not in KINDS:
+            raise UserError(f"init_from={config.init_from} is of family {family}; this recipe knows {', '.join(KINDS)}")
         if family != network:
             raise UserError(
                 f"init_from={config.init_from} is of family {family}, and recipe.model.network={network}; set "

@@ -13,6 +13,7 @@ each with a line in conf/recipe/alphafold2.yaml.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,7 +26,7 @@ from zoo.data.corpus import records
 from zoo.data.image_folder import SUFFIXES
 from zoo.errors import DONE, UserError, exit_code
 from zoo.models import weight_files
-from zoo.models.pretrained import facts_of, fingerprint
+from zoo.models.pretrained import facts_of, fingerprint, folder_of
 from zoo.prediction import Record, run
 from zoo.runtime import memory
 from zoo.runtime.signals import StopSignals
@@ -36,7 +37,7 @@ BATCH = 32
 # What a run was told of its data that says nothing about others.
 OF_TRAINING = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers")
 # What of the section `data` no prediction depends on.
-OF_NO_ANSWER = ("name", "train", "test", "labels", "global_batch", "readers")
+OF_NO_ANSWER = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers")
 # Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
 PATHS = ("params", "alignments", "databases", "templates", "structures", "hits", "references")
 
@@ -63,6 +64,9 @@ def main(argv: list[str]) -> int:
         locate(config.init_from, "init_from")
     trained = as_trained(config, rest)
     recipe = load(trained, config.data_dir)
+    family, own_family = facts_of(config.init_from).get("family"), getattr(recipe, "family", None)
+    if family is not None and own_family is not None and family != own_family:
+        raise UserError(f"init_from={config.init_from} is of family {family}, and recipe={recipe.name} of {own_family}")
     if config.recipe.predict and not hasattr(recipe, "options"):
         raise UserError(f"{next(iter(config.recipe.predict))}= is not an option of recipe={recipe.name}")
     if hasattr(recipe, "predict"):  # what it takes are no records: frames of atoms, proteins
@@ -99,6 +103,7 @@ def main(argv: list[str]) -> int:
         "task": own.get("task", getattr(recipe, "default_task", "")),
         "seed": str(config.seed),
         "labels": ", ".join(getattr(recipe, "labels", ())),
+        "vocabulary": vocabulary_of(config, trained),
         **{name: str(value) for name, value in trained.data.items() if name not in OF_NO_ANSWER},
         **{f"model.{name}": str(value) for name, value in trained.model.items()},
     }
@@ -107,6 +112,16 @@ def main(argv: list[str]) -> int:
         done = run(given, predict, Path(own["output"]), int(batch), print, stop.wanted, maker)
     print(f"finished: {done} records in {own['output']}")
     return DONE
+
+
+def vocabulary_of(config: Config, recipe: RecipeConfig) -> str:
+    """A digest of the vocabulary that texts are read with; empty where there is none."""
+    named = recipe.data.get("vocabulary")
+    places = [Path(named)] if named else [folder_of(place) for place in (config.init_from, config.data_dir) if place]
+    files = [
+        file for place in places for file in (place, place / "vocab.txt", place / "spiece.model") if file.is_file()
+    ]
+    return hashlib.sha256(files[0].read_bytes()).hexdigest() if files else ""
 
 
 def as_trained(config: Config, words: list[str]) -> RecipeConfig:

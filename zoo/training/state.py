@@ -90,11 +90,17 @@ def begun_from(
         found = FAMILIES[recipe.family].from_theirs(weight_files.read(folder), recipe.model_config, str(folder), heads)
         for name, shapes in found.renewed.items():
             say(f"{name} starts anew: {shapes}")
-        labels = facts_of(folder).get("labels", ())
-        if _others(labels, recipe):
-            for name in (one for one in heads if one in NAMED and one in found.params["params"]):
+        labels, kind = facts_of(folder).get("labels", ()), _other_kind(folder, recipe)
+        told = {part for path in found.renewed for part in path.split("/")}
+        for name in (one for one in heads if one not in told):
+            if name not in found.params["params"]:
+                say(f"{name} starts anew: {folder} has none")
+            elif name in NAMED and (kind or _others(labels, recipe)):
                 del found.params["params"][name]
-                say(f"{name} starts anew: its labels were {', '.join(labels[:8])}")
+                say(
+                    f"{name} starts anew: "
+                    + (f"it was for {kind}" if kind else f"its labels were {', '.join(labels[:8])}")
+                )
         return replaced(born(recipe, seed, shardings), found.params, shardings)
     source, step = locate(folder)
     anew = renewed_heads(source, step, recipe, state["params"], (*heads, PART))
@@ -133,7 +139,7 @@ def renewed_heads(
 ) -> dict[str, str]:
     """Which heads of the recipe cannot come from a checkpoint, and why."""
     records = source.records(step)
-    labels = source.meta(step).get("labels")
+    labels, kind = source.meta(step).get("labels"), _other_kind(source.directory / str(step), recipe)
     found = {}
     for head in (name for name in heads if name in params):
         shapes = {f"params.{head}.{path.replace('/', '.')}": leaf.shape for path, leaf in flat(params[head]).items()}
@@ -145,9 +151,16 @@ def renewed_heads(
             found[head] = f"{source.directory / str(step)} has none"
         elif other:
             found[head] = f"{list(records[other[0]].shape)} there, {list(shapes[other[0]])} here"
+        elif kind and head in NAMED:
+            found[head] = f"it was for {kind}"
         elif labels and head in NAMED and _others(labels, recipe):
             found[head] = f"its labels were {', '.join(labels[:8])}"
     return found
+
+
+def _other_kind(place: Path, recipe: Any) -> str:
+    """What a head is for, where that is something else than the recipe's; else empty."""
+    return str(recipe.other_kind(place)) if hasattr(recipe, "other_kind") else ""
 
 
 def _others(labels: Sequence[str], recipe: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from zoo.models import weight_files
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.convert import config_to, to_hugging_face
 from zoo.models.bert.model import abstract_params
+from zoo.training.state import begun_from
 
 ENCODER = BertConfig(25, 16, 1, 2, 24, max_positions=12, head="encoder")
 
@@ -94,6 +96,15 @@ def test_the_labels_are_learned_and_said(folder: Path, tmp_path: Path) -> None:
     assert np.isclose(np.linalg.norm(embedded[0]["embedding"]), 1, atol=1e-5)
 
 
+def renewed(place: Path, recipe: BertClassifyRecipe) -> Iterator[str]:
+    """What a training from some weights says of its heads."""
+    said: list[str] = []
+    state = jax.eval_shape(lambda: recipe.initial_state(jax.random.key(0)))
+    one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    begun_from(place, recipe, 0, state, jax.tree.map(lambda leaf: one, state), said.append)
+    yield from said
+
+
 def test_predictions_name_labels_as_the_weights_do_whatever_table_lies_about(folder: Path, tmp_path: Path) -> None:
     tuned = made(folder, folder)
     state = jax.jit(tuned.initial_state)(jax.random.key(0))
@@ -122,7 +133,9 @@ def test_predictions_name_labels_as_the_weights_do_whatever_table_lies_about(fol
     described |= {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-X"}}
     (tmp_path / "train.csv").write_text("")
     (tmp_path / "config.json").write_text(json.dumps(described))
-    with pytest.raises(UserError, match="has a head for tokens, which recipe=bert_tokens uses"):
+    assert made(folder, tmp_path).other_kind(tmp_path) == "tokens"
+    assert list(renewed(tmp_path, made(folder, tmp_path))) == ["classifier starts anew: it was for tokens"]
+    with pytest.raises(UserError, match="has a head for tokens: use recipe=bert_tokens, or"):
         made(tmp_path, tmp_path, predicts=True).predictor(tmp_path, None, 4, jax.random.key(0))
     (tmp_path / "config.json").unlink()
     part = to_hugging_face(state["params"], tuned.model_config.head)

@@ -84,3 +84,22 @@ def test_another_recipe_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     trained(monkeypatch, length=32)
     words = ["recipe=bert_tiny", "cluster=local", "init_from=runs/mine"]
     assert as_trained(compose(words), words).data["length"] == compose(words).recipe.data["length"]
+
+
+def test_weights_of_another_family_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(predict, "facts_of", lambda place: {"family": "t5"})
+    words = ["recipe=bert_tiny", f"init_from={tmp_path}", f"input={tmp_path}/a", f"output={tmp_path}/b"]
+    with pytest.raises(UserError, match="init_from=.* is of family t5, and recipe=bert_tiny of bert$"):
+        predict.main(words)
+
+
+def test_the_vocabulary_is_known_by_its_content(tmp_path: Path) -> None:
+    for name, word in (("one", "a"), ("two", "b"), ("three", "a")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vocab.txt").write_text(word)
+    found = {}
+    for name in ("one", "two", "three"):
+        config = compose(["recipe=bert_classify", "cluster=local", f"data_dir={tmp_path / name}"])
+        found[name] = predict.vocabulary_of(config, config.recipe)
+    config = compose(["recipe=bert_classify", "cluster=local", f"recipe.data.vocabulary={tmp_path}/one/vocab.txt"])
+    assert found["one"] == found["three"] == predict.vocabulary_of(config, config.recipe) != found["two"]
