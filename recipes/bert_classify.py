@@ -26,7 +26,7 @@ class BertClassifyRecipe(BertTuning):
 
     head = "classification"
     data_class = TableConfig
-    task_name = "classify"
+    default_task = "classify"
 
     def find_labels(self) -> tuple[str, ...]:
         """("value",) for a number."""

@@ -28,7 +28,7 @@ class BertAnswersRecipe(BertTuning):
 
     head = "answers"
     data_class = questions.QuestionsConfig
-    task_name = "answer"
+    default_task = "answer"
     heads = ("spans",)
     stand_in = ()
 

@@ -28,7 +28,7 @@ class BertTokensRecipe(BertTuning):
 
     head = "tokens"
     data_class = tags.TagsConfig
-    task_name = "tag"
+    default_task = "tag"
     heads = ("classifier",)
     stand_in = tags.STAND_IN
 

@@ -51,7 +51,7 @@ class BertTuning(Recipe):
     head: str
     stand_in: tuple[str, ...] = ("no", "yes")  # labels of a rehearsal that has no table
     data_class: type
-    task_name: str
+    default_task: str
 
     def __init__(self, config: RecipeConfig, data_dir: Path) -> None:
         """Checks the configuration and reads which labels there are.
@@ -227,8 +227,8 @@ class BertTuning(Recipe):
             UserError: the task is another, or the weights do not fit.
         """
         del key
-        if task not in (None, self.task_name, "embed"):
-            raise UserError(f"task={task}; this recipe knows {self.task_name} and embed")
+        if task not in (None, self.default_task, "embed"):
+            raise UserError(f"task={task}; this recipe knows {self.default_task} and embed")
         vocabulary, length = self.vocabulary(), self.data_config.length
         if task == "embed":
             config = predict.as_encoder(self.model_config)
@@ -239,40 +239,33 @@ class BertTuning(Recipe):
             raise UserError(
                 f"init_from={place} has a head for {kind}: use recipe={RECIPES[kind]}, or fine-tune these weights for this one"
             )
-        head, unnamed = self.heads[0], bool(self.stand_in) and not 0 < len(self.labels) == len(set(self.labels))
-        asked = UserError(
-            f"init_from={place} does not say what its labels are called; name them in order with recipe.data.labels=[...]"
-        )
+        head = self.heads[0]
         try:
             params = variables_from(place, self.family, self.model_config)["params"]
-        except UserError as error:
-            bias = weight_files.read(place).get(f"{head}.bias") if is_foreign(place) else None
-            if unnamed:
-                raise asked from error
-            if self.labels and bias is not None and len(bias) != len(self.labels):
-                raise UserError(
-                    f"init_from={place} knows {len(bias)} labels, and there are {', '.join(self.labels)}; "
-                    "name them in order with recipe.data.labels=[...]"
-                ) from error
+        except UserError:  # a head of another size is better told by its labels
+            self._check_labels(place, weight_files.read(place).get(f"{head}.bias") if is_foreign(place) else None)
             raise
         missing = [name for name in self.heads if name not in params]
         if missing:
             raise UserError(
                 f"init_from={place} has no head for this ({missing[0]}); fine-tune it first, and name the run"
             )
-        if unnamed:
-            raise asked
-        outputs = len(params[head]["bias"])
-        if self.labels and outputs != len(self.labels):
-            raise UserError(
-                f"init_from={place} knows {outputs} labels, and there are {', '.join(self.labels)}; "
-                "name them in order with recipe.data.labels=[...]"
-            )
+        self._check_labels(place, params[head]["bias"])
         return self.says(params, vocabulary, batch)
 
-    @property
-    def default_task(self) -> str:
-        return self.task_name
+    def _check_labels(self, place: Path, bias: Any) -> None:
+        """Raises UserError where nothing names the labels, each its own way, or there are more or fewer than the head's outputs.
+
+        Args:
+            bias: of the head; None where it is not known.
+        """
+        ask = "name them in order with recipe.data.labels=[...]"
+        if self.stand_in and not 0 < len(self.labels) == len(set(self.labels)):
+            raise UserError(f"init_from={place} does not say what its labels are called; {ask}")
+        if self.labels and bias is not None and len(bias) != len(self.labels):
+            raise UserError(
+                f"init_from={place} knows {len(bias)} labels, and there are {', '.join(self.labels)}; {ask}"
+            )
 
     def other_kind(self, place: Path) -> str:
         """What the head of some weights is for, where they say that it is for another recipe; else empty."""

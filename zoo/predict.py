@@ -36,8 +36,6 @@ from zoo.training.job import load
 BATCH = 32
 # What a run was told of its data that says nothing about others.
 OF_TRAINING = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers")
-# What of the section `data` no prediction depends on.
-OF_NO_ANSWER = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers")
 # Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
 PATHS = ("params", "alignments", "databases", "templates", "structures", "hits", "references")
 
@@ -104,7 +102,7 @@ def main(argv: list[str]) -> int:
         "seed": str(config.seed),
         "labels": ", ".join(getattr(recipe, "labels", ())),
         "vocabulary": vocabulary_of(config, trained),
-        **{name: str(value) for name, value in trained.data.items() if name not in OF_NO_ANSWER},
+        **{name: str(value) for name, value in trained.data.items() if name not in OF_TRAINING},
         **{f"model.{name}": str(value) for name, value in trained.model.items()},
     }
     with StopSignals() as stop:

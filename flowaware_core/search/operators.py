@@ -15,7 +15,7 @@ import numpy as np
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cost import memory
 from flowaware_core.cost.estimate import Estimate, estimate
-from flowaware_core.cost.trace import Buffer
+from flowaware_core.cost.trace import Buffer, Trace
 from flowaware_core.graph.fusion import FUSIBLE
 from flowaware_core.graph.layout import Layout, local_shape
 from flowaware_core.graph.model import Tensor
@@ -185,12 +185,10 @@ def _sum(amounts: list[np.ndarray], labels: np.ndarray) -> float:
 
 def _occupied(space: Space, candidate: Candidate) -> list[np.ndarray]:
     """Bytes at the fullest moment of a candidate, by representative and label, of all the nodes that it stands for."""
-    found = candidate.estimate
-    alive = memory.lifetimes(found.trace)
-    moment = memory.fullest(found.trace, alive)
-    outside = {buffer.moment for buffer in (*found.trace.inputs, *found.trace.outputs) if buffer is not None}
-    within = [m for m, (first, last) in alive.items() if first <= moment <= last and m not in outside]
-    return _bytes(space, candidate, [*found.trace.inputs, *(found.trace.buffers[m] for m in within)])
+    trace = candidate.estimate.trace
+    moment, alive = _at_its_fullest(trace)
+    within = [trace.buffers[m] for m, (first, last) in alive.items() if first <= moment <= last]
+    return _bytes(space, candidate, [*trace.inputs, *within])
 
 
 def _certain_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
@@ -199,17 +197,19 @@ def _certain_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
     Arguments, and what is made before that point, read after it, and not computed again on the way: each in the layout of its
     group, or in a larger one. Left out is what has a view, which may be all that its readers need.
     """
-    found = candidate.estimate
-    alive = memory.lifetimes(found.trace)
-    moment = memory.fullest(found.trace, alive)
-    outside = {buffer.moment for buffer in (*found.trace.inputs, *found.trace.outputs) if buffer is not None}
+    trace = candidate.estimate.trace
+    moment, alive = _at_its_fullest(trace)
     viewed = set(space.outline.terms.views)
-    held = list(found.trace.inputs)
-    for number, (first, last) in alive.items():
-        buffer = found.trace.buffers[number]
-        if number not in outside and first < moment < last and buffer.kept and buffer.primitive not in FUSIBLE:
-            held += [buffer] if buffer.tensor not in viewed else []
-    return _bytes(space, candidate, held)
+    across = [trace.buffers[m] for m, (first, last) in alive.items() if first < moment < last]
+    held = [b for b in across if b.kept and b.primitive not in FUSIBLE and b.tensor not in viewed]
+    return _bytes(space, candidate, [*trace.inputs, *held])
+
+
+def _at_its_fullest(trace: Trace) -> tuple[int, dict[int, tuple[int, int]]]:
+    """The moment at which most is alive, and when each buffer is that neither comes in nor goes out."""
+    alive = memory.lifetimes(trace)
+    outside = {buffer.moment for buffer in (*trace.inputs, *trace.outputs) if buffer is not None}
+    return memory.fullest(trace, alive), {m: span for m, span in alive.items() if m not in outside}
 
 
 def _argument_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
