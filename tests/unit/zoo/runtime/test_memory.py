@@ -68,3 +68,49 @@ def test_threads_keep_what_they_freed_too(root: Path) -> None:
         if word == "kept" and kept == "False":
             pytest.skip("the C library is no glibc")
     assert pages["kept"] < 100 < 4000 < pages["left"]
+
+
+# Whether the pages in the middle of 64 MiB are asked for as huge ones ("hg" in the flags of where they lie).
+HUGE = """
+import ctypes
+from zoo.runtime.memory import keep_freed
+c = ctypes.CDLL(None)
+c.malloc.restype, c.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+kept = keep_freed()
+place = c.malloc(2**26)
+inside = False
+for line in open("/proc/self/smaps"):
+    words = line.split()
+    if "-" in words[0] and not words[0].endswith(":"):
+        first, last = (int(word, 16) for word in words[0].split("-"))
+        inside = first <= place + 2**25 < last
+    elif inside and words[0] == "VmFlags:":
+        print(kept, "hg" in words)
+"""
+
+
+def test_large_arrays_lie_on_huge_pages(root: Path) -> None:
+    offered = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not offered.exists() or "[never]" in offered.read_text():
+        pytest.skip("this system has no huge pages to offer")
+    ran = subprocess.run(
+        [sys.executable, "-c", HUGE], cwd=root, capture_output=True, text=True, timeout=120, check=True
+    )
+    if ran.stdout.startswith("False"):
+        pytest.skip("the C library is no glibc")
+    assert ran.stdout == "True True\n", ran.stdout + ran.stderr
+
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
+from zoo.runtime.memory import keep_freed
+print(keep_freed(), len(bytearray(2**27)))
+"""
+
+
+def test_a_limit_on_a_process_s_memory_is_no_hindrance(root: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LIMITED], cwd=root, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert ran.stdout.endswith(f" {2**27}\n"), ran.stdout + ran.stderr
