@@ -152,7 +152,13 @@ class Training:
         self, schedule: Schedule, params: Any, extra: Any, batch: Batch, key: jax.Array
     ) -> tuple[Any, Outcome]:
         """The gradient of the loss of the whole batch, and the loss's outcome for the whole batch."""
-        loss = recompute.applied(self.loss, dict(schedule.recompute)) if schedule.recompute else self.loss
+        loss = self.loss
+        if schedule.recompute:
+            loss = recompute.applied(loss, dict(schedule.recompute))
+        elif schedule.micro_batches > 1:
+            loss = recompute.once(
+                loss
+            )  # which is traced for the whole batch, for a part's sums and for their gradients
 
         def whole(params: Any) -> tuple[jax.Array, Outcome]:
             found = loss(params, extra, batch, key)

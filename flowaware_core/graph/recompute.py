@@ -77,12 +77,36 @@ def applied(function: Callable[..., Any], policies: Mapping[str, str]) -> Callab
     return run
 
 
+def once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose own lines run once for all arguments of the same shapes: later, its equations do."""
+
+    def run(*args: Any) -> Any:
+        closed, shapes = _traced(function, args)
+        environment: dict[Any, Any] = dict(zip(closed.jaxpr.invars, jax.tree.leaves(args), strict=True))
+        environment.update(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+        for call in closed.jaxpr.eqns:
+            program = versions.jaxpr_as_fun(closed_of(call.params[INLINE[call.primitive.name]]))
+            results = program(*[_read(environment, atom) for atom in call.invars])
+            environment.update(zip(call.outvars, results, strict=True))
+        return jax.tree.unflatten(
+            jax.tree.structure(shapes), [_read(environment, atom) for atom in closed.jaxpr.outvars]
+        )
+
+    return run
+
+
 def flat(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Any]:
     """The function's equations with inner calls opened, and the shapes of its results."""
     versions.use_partitionable_random_numbers()
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    closed, shapes = _traced(function, args)
     leaves = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(args)]
     return jax.make_jaxpr(lambda *values: _opened(closed, values))(*leaves), shapes
+
+
+def _traced(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Any]:
+    """The function's equations, inside a call, and the shapes of its results."""
+    # What jit has traced it remembers; without it the function's own lines would run for every schedule that is looked at.
+    return jax.make_jaxpr(jax.jit(function), return_shape=True)(*args)
 
 
 def _opened(closed: Any, values: Sequence[Any]) -> list[Any]:
