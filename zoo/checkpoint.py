@@ -58,6 +58,7 @@ def potential_file(path: Path) -> bool:
 def convert(words: list[str]) -> int:
     """Converts what `from=` names to what `to=` names. Raises UserError where one is missing or does not fit."""
     from zoo import conversion, potentials  # here: the other commands need no model
+    from zoo.models.exchange import LEFT_OUT
     from zoo.training.job import load
 
     given = dict(word.split("=", 1) for word in words if "=" in word)
@@ -79,7 +80,9 @@ def convert(words: list[str]) -> int:
         print("\n".join([*potentials.converted(source, target), f"written to {target}"]))
         return 0
     lines = list(conversion.convert(source, target, load, adapter == "true"))
-    print("\n".join([*lines, f"{len(lines)} keys; written to {target}"]))
+    left = sum(LEFT_OUT in line for line in lines)
+    beside = f", {left} of them left out" if left else ""
+    print("\n".join([*lines, f"{len(lines)} keys{beside}; written to {target}"]))
     return 0
 
 

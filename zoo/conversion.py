@@ -136,6 +136,7 @@ def convert(
         yield from _from_run(source, target, is_file, load)
     elif is_file:
         arrays = weight_files.read(source)
+        _check_described(arrays, source)
         weight_files.write(target, arrays)
         yield from (f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
     else:
@@ -246,10 +247,25 @@ def _to_run(source: Path, target: Path) -> Iterator[str]:
     yield from found.report()
 
 
+def _check_described(arrays: Arrays, source: Path) -> None:
+    """Raises UserError where a config.json says what model the arrays are of, and they are not."""
+    if not source.is_dir() and source.name not in weight_files.IN_FOLDERS:
+        return  # what lies beside a file of any other name need not be about it
+    folder = source if source.is_dir() else source.parent
+    name = next((name for name, family in FAMILIES.items() if _known(arrays, family)), None)
+    described = folder / "config.json"
+    if name is not None and (config_from := FAMILIES[name].config_from) is not None and described.is_file():
+        FAMILIES[name].from_theirs(arrays, read_description(described, config_from), str(source), ())
+
+
+def _known(arrays: Mapping[str, np.ndarray], family: Family) -> bool:
+    return any(part in key for key in arrays for part in family.known_by)
+
+
 def family_of(arrays: Mapping[str, np.ndarray], source: Path) -> str:
     """The kind of model that arrays are of, by their names."""
     for name, family in FAMILIES.items():
-        if any(part in key for key in arrays for part in family.known_by):
+        if _known(arrays, family):
             return name
     raise UserError(
         f"{source} has weights of no model that is known here ({', '.join(FAMILIES)}); {next(iter(arrays), 'none')}"

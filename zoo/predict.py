@@ -13,6 +13,7 @@ each with a line in conf/recipe/alphafold2.yaml.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import sys
 from collections.abc import Iterable
@@ -34,6 +35,8 @@ from zoo.training.checkpoints import BEST, locate
 from zoo.training.job import load
 
 BATCH = 32
+# This command's own options; the last two are of potentials.
+OWN = ("input", "output", "task", "batch", "model", "most")
 # What a run was told of its data that says nothing about others.
 OF_TRAINING = ("name", "train", "test", "labels", "vocabulary", "global_batch", "readers")
 # Options of a section `predict` whose values are paths, which never pass through Hydra's grammar.
@@ -66,7 +69,13 @@ def main(argv: list[str]) -> int:
     if family is not None and own_family is not None and family != own_family:
         raise UserError(f"init_from={config.init_from} is of family {family}, and recipe={recipe.name} of {own_family}")
     if config.recipe.predict and not hasattr(recipe, "options"):
-        raise UserError(f"{next(iter(config.recipe.predict))}= is not an option of recipe={recipe.name}")
+        wrong = next(iter(config.recipe.predict))
+        near = difflib.get_close_matches(wrong, OWN, 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UserError(
+            f"{wrong}= is not an option of recipe={recipe.name}{hint}; allowed are {', '.join(OWN[:4])} and what "
+            "zoo.train takes"
+        )
     if hasattr(recipe, "predict"):  # what it takes are no records: frames of atoms, proteins
         own["seed"] = str(config.seed)
         recipe.predict(own, config.run_dir, lambda line: print(line, flush=True))
@@ -188,7 +197,7 @@ def own_words(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     rest = []
     for word in argv:
         key, _, value = word.partition("=")
-        if key in ("input", "output", "task", "batch", "model", "most") and value:
+        if key in OWN and value:
             own[key] = value
         else:
             rest.append(word)

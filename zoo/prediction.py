@@ -102,10 +102,15 @@ def _predicted(predict: Predictor, some: Sequence[Record]) -> list[Record]:
 
 def _check_lines(output: Path, lines: Sequence[Record], records: Iterator[Record]) -> None:
     """Takes as many records as there are lines. Raises UserError where a line is not of its record."""
+    number = 0
     for number, (line, record) in enumerate(zip(lines, records, strict=False), start=1):
         given = json.loads(json.dumps(record)).items()
         if any(line.get(name) != value for name, value in given if name not in PREDICTED):
             raise UserError(f"line {number} of {output} is of another record; name another output, or remove that file")
+    if number < len(lines):
+        raise UserError(
+            f"{output} has {len(lines)} lines, and the input {number} records; name another output, or remove that file"
+        )
 
 
 def _beside(output: Path) -> Path:

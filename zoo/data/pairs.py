@@ -10,7 +10,6 @@ import numpy as np
 
 from zoo.data.tables import Row, Table, TableFiles, announced, is_missing, paragraphs, split_rows
 from zoo.data.vocabulary import SentencePiece
-from zoo.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +43,8 @@ def open_pairs(config: PairsConfig, data_dir: Path, rehearsal: bool) -> Table:
     """
     place = data_dir / config.train
     if not (rehearsal and is_missing(config, data_dir)):
-        train, test = split_rows(config, data_dir, (config.source, config.target))
+        texts = (config.source, config.target)
+        train, test = split_rows(config, data_dir, texts, texts)
         return Table(train, test, (), announced(train, test, place))
     rows = {}
     for split in ("train", "test"):
@@ -56,18 +56,10 @@ def open_pairs(config: PairsConfig, data_dir: Path, rehearsal: bool) -> Table:
 
 
 def arrays(config: PairsConfig, vocabulary: SentencePiece, rows: Sequence[Row]) -> dict[str, np.ndarray]:
-    """{"source": int32 [N, length], "target": int32 [N, target_length]}, each with its end token.
-
-    Raises:
-        UserError: a target is empty.
-    """
-    targets = [str(row[config.target]) for row in rows]
-    if not all(text.strip() for text in targets):
-        raise UserError(f"row {1 + [bool(text.strip()) for text in targets].index(False)} has an empty {config.target}")
-    sources = [config.prefix + str(row[config.source]) for row in rows]
+    """{"source": int32 [N, length], "target": int32 [N, target_length]}, each with its end token."""
     return {
-        "source": _filled(vocabulary, sources, config.length),
-        "target": _filled(vocabulary, targets, config.target_length),
+        "source": _filled(vocabulary, [config.prefix + row[config.source] for row in rows], config.length),
+        "target": _filled(vocabulary, [row[config.target] for row in rows], config.target_length),
     }
 
 

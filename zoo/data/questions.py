@@ -78,7 +78,8 @@ def open_questions(config: QuestionsConfig, data_dir: Path, rehearsal: bool) -> 
     place = data_dir / config.train
     if rehearsal and is_missing(config, data_dir):
         return _stand_in(config, place)
-    train, test = split_rows(config, data_dir, (config.question, config.context, config.answers))
+    texts = (config.question, config.context)
+    train, test = split_rows(config, data_dir, (*texts, config.answers), texts)
     for row in (*train, *test):
         answers_of(config, row, str(place))
     return Table(train, test, (), announced(train, test, place))

@@ -108,7 +108,8 @@ def open_table(config: TableConfig, data_dir: Path, rehearsal: bool) -> Table:
     place = data_dir / config.train
     if rehearsal and is_missing(config, data_dir):
         return _stand_in(config, place)
-    train, test = split_rows(config, data_dir, (config.text, *([config.pair] if config.pair else []), config.label))
+    texts = (config.text, *([config.pair] if config.pair else []))
+    train, test = split_rows(config, data_dir, (*texts, config.label), texts)
     labels = config.labels or _labels(config, train if config.test else (*train, *test))
     for rows, file in ((train, place), (test, data_dir / (config.test or config.train))):
         for row in rows:
@@ -118,20 +119,34 @@ def open_table(config: TableConfig, data_dir: Path, rehearsal: bool) -> Table:
     return Table(train, test, labels, announced(train, test, place))
 
 
-def split_rows(config: TableFiles, data_dir: Path, columns: tuple[str, ...]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-    """The rows to train on and those to test on; each has the columns.
+def split_rows(
+    config: TableFiles, data_dir: Path, columns: tuple[str, ...], texts: tuple[str, ...] = ()
+) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """The rows to train on and those to test on; each has the columns, those of `texts` with a text that is not empty.
 
     Raises:
-        UserError: a file or a column is missing, or a file has too few rows.
+        UserError: a file or a column is missing, a value is no text, or a file has too few rows.
     """
     place = data_dir / config.train
-    train = tuple(records(place, columns))
+    train = _rows(place, columns, texts)
     if config.test is not None:
-        return train, tuple(records(data_dir / config.test, columns))
+        return train, _rows(data_dir / config.test, columns, texts)
     test, train = train[::10], tuple(row for number, row in enumerate(train) if number % 10)
     if not train:
         raise UserError(f"{place} has {len(test)} row; give more, so that some train and some test")
     return train, test
+
+
+def _rows(place: Path, columns: tuple[str, ...], texts: tuple[str, ...]) -> tuple[Row, ...]:
+    rows = tuple(records(place, columns))
+    for number, row in enumerate(rows, start=1):
+        for column in texts:
+            value = row[column]
+            if not isinstance(value, str):
+                raise UserError(f"{place}, record {number}: {column}={value!r} is no text; put texts into this column")
+            if not value.strip():
+                raise UserError(f"{place}, record {number}: {column} is empty; give it a text, or take the record out")
+    return rows
 
 
 def announced(train: Sequence[Row], test: Sequence[Row], place: Path) -> str:

@@ -18,6 +18,8 @@ import numpy as np
 from zoo.errors import UserError
 
 Layout = Literal["same", "linear", "convolution"]
+# What the line says of a key that is not taken.
+LEFT_OUT = "is left out"
 # From our axes to theirs: PyTorch keeps (out, in) and (out, in, height, width).
 AXES: dict[str, tuple[int, ...] | None] = {"same": None, "linear": (1, 0), "convolution": (3, 2, 0, 1)}
 
@@ -52,7 +54,7 @@ class Imported:
     def report(self) -> Iterator[str]:
         """A line for every key."""
         yield from (f"{theirs} -> {ours}" for theirs, ours in self.used.items())
-        yield from (f"{theirs} is left out: {reason}" for theirs, reason in self.ignored.items())
+        yield from (f"{theirs} {LEFT_OUT}: {reason}" for theirs, reason in self.ignored.items())
         yield from (f"{ours} is in none of the arrays and starts anew" for ours in self.missing)
         yield from (f"{ours} starts anew: {shapes}" for ours, shapes in self.renewed.items())
 

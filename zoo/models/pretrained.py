@@ -99,6 +99,8 @@ def read_description(file: Path, config_from: Callable[[Mapping[str, Any]], Mode
     """
     try:
         return config_from(json.loads(file.read_text()))
+    except UserError as error:
+        raise UserError(f"{file.parent}: {error}; take a recipe for that model, or other weights") from None
     except KeyError as error:
         raise UserError(f"{file} does not describe such a model: it has no {error.args[0]}") from None
     except (ValueError, TypeError, AttributeError) as error:

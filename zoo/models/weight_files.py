@@ -159,8 +159,10 @@ def _npz(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
-        raise UserError(f"{path} is no npz file of plain arrays, or is damaged: {error}") from None
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError):  # NumPy's advice is to unpickle
+        raise UserError(
+            f"{path} is no npz file of plain arrays, or is damaged; write it with numpy.savez, or get it again"
+        ) from None
 
 
 def _torch(path: Path) -> Arrays:

@@ -92,7 +92,9 @@ def learning_rate(config: OptimizerConfig, steps: int) -> optax.Schedule:
         ValueError: the warm-up is longer than the training.
     """
     if config.warmup_steps > steps:
-        raise ValueError(f"warmup_steps={config.warmup_steps} is more than the {steps} steps of the whole training")
+        raise ValueError(
+            f"warmup_steps={config.warmup_steps} is more than the {steps} steps of the whole training; set it to fewer"
+        )
     peak, warmup = config.learning_rate, config.warmup_steps
     if config.schedule == "cosine":
         after = optax.cosine_decay_schedule(peak, max(steps - warmup, 1))

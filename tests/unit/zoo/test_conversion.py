@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from zoo.checkpoint import main
+from zoo.conversion import convert
 from zoo.errors import UserError
 from zoo.models import weight_files
+from zoo.models.bert import convert as bert_names
 from zoo.models.bert.config import BertConfig
 from zoo.models.bert.model import abstract_params as bert_params
 from zoo.models.t5.config import T5Config
@@ -52,6 +54,28 @@ def test_files_of_one_kind_become_another(folder: Path, tmp_path: Path) -> None:
     assert main(["convert", f"from={tmp_path / 'x.npz'}", f"to={tmp_path / 'y.safetensors'}"]) == 0
     for name, value in weight_files.read(folder).items():
         np.testing.assert_array_equal(weight_files.read(tmp_path / "y.safetensors")[name], value)
+
+
+def test_a_key_that_the_described_model_does_not_know_is_an_error_for_files_too(folder: Path, tmp_path: Path) -> None:
+    strange = {**weight_files.read(folder), "encoder.strange": np.zeros(2, np.float32)}
+    weight_files.write(folder / "model.safetensors", strange)
+    for place in (folder, folder / "model.safetensors"):
+        for to in ("ours", "x.npz"):
+            with pytest.raises(UserError, match="has encoder.strange.*, which this model does not know"):
+                list(convert(place, tmp_path / to, lambda *_: None))
+            assert not (tmp_path / to).exists()
+
+
+def test_keys_that_are_left_out_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    config = BertConfig(11, 8, 2, 2, 16, head="masked_words")
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), bert_params(config))
+    weight_files.write(tmp_path / "theirs/model.safetensors", bert_names.to_hugging_face(params, config.head))
+    described = bert_names.config_to(config) | {"architectures": None}
+    (tmp_path / "theirs/config.json").write_text(json.dumps(described))
+    assert main(["convert", f"from={tmp_path / 'theirs'}", f"to={tmp_path / 'ours'}"]) == 0
+    said = capsys.readouterr().out
+    left = said.count(" is left out: ")
+    assert left and said.splitlines()[-1].endswith(f" keys, {left} of them left out; written to {tmp_path / 'ours'}")
 
 
 def test_what_cannot_be_converted_is_said(folder: Path, tmp_path: Path) -> None:

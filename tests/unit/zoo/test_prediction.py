@@ -69,6 +69,14 @@ def test_lines_of_other_records_are_not_taken_for_these(tmp_path: Path) -> None:
     assert run([{**RECORDS[0], "label": "given"}, RECORDS[1]], doubled, out, 4, lambda line: None) == 2
 
 
+def test_more_lines_than_records_are_of_another_file(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    run(RECORDS, doubled, out, 4, lambda line: None)
+    with pytest.raises(UserError, match="has 7 lines, and the input 3 records; name another output"):
+        run(RECORDS[:3], doubled, out, 4, lambda line: None)
+    assert len(lines(out)) == 7
+
+
 def test_a_file_of_another_kind_is_refused_whole(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no text in 'text'; the record has body"):
         run([{"body": "a"}, {"body": "b"}], doubled, tmp_path / "out.jsonl", 2, lambda line: None)

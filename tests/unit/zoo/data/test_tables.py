@@ -32,6 +32,19 @@ def test_labels_are_those_of_the_training_rows_and_every_tenth_row_tests(tmp_pat
     assert list(targets(config, found.labels, found.test)) == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [(5, "=5 is no text"), (["w1"], r"=\['w1'\] is no text"), ("", " is empty"), (" \t", " is empty")],
+)
+def test_what_is_no_text_is_named_with_its_record(value: object, what: str, tmp_path: Path) -> None:
+    rows = [{"text": "w1", "label": "a"}, {"text": "w2", "label": "b"}, {"text": value, "label": "a"}]
+    with pytest.raises(UserError, match=rf"t\.jsonl, record 3: text{what}"):
+        open_table(table(tmp_path, rows), tmp_path, rehearsal=False)
+    swapped = [{"text": "w1", "other": row["text"], "label": row["label"]} for row in rows]
+    with pytest.raises(UserError, match=rf"t\.jsonl, record 3: other{what}"):
+        open_table(table(tmp_path, swapped, pair="other"), tmp_path, rehearsal=False)
+
+
 def test_several_labels_and_numbers(tmp_path: Path) -> None:
     rows = [{"text": "w1", "label": one} for one in ("a|b", ["c"], "", "b")]
     config = table(tmp_path, rows, kind="several", test="t.jsonl")
