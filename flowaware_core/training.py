@@ -156,9 +156,8 @@ class Training:
         if schedule.recompute:
             loss = recompute.applied(loss, dict(schedule.recompute))
         elif schedule.micro_batches > 1:
-            loss = recompute.once(
-                loss
-            )  # which is traced for the whole batch, for a part's sums and for their gradients
+            # Else its lines would run for the whole batch, for a part's sums and for their gradients.
+            loss = recompute.once(loss)
 
         def whole(params: Any) -> tuple[jax.Array, Outcome]:
             found = loss(params, extra, batch, key)
