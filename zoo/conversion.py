@@ -252,24 +252,26 @@ def _check_described(arrays: Arrays, source: Path) -> None:
     if not source.is_dir() and source.name not in weight_files.IN_FOLDERS:
         return  # what lies beside a file of any other name need not be about it
     folder = source if source.is_dir() else source.parent
-    name = next((name for name, family in FAMILIES.items() if _known(arrays, family)), None)
+    name = _kind_of(arrays)
     described = folder / "config.json"
     if name is not None and (config_from := FAMILIES[name].config_from) is not None and described.is_file():
         FAMILIES[name].from_theirs(arrays, read_description(described, config_from), str(source), ())
 
 
-def _known(arrays: Mapping[str, np.ndarray], family: Family) -> bool:
-    return any(part in key for key in arrays for part in family.known_by)
-
-
 def family_of(arrays: Mapping[str, np.ndarray], source: Path) -> str:
     """The kind of model that arrays are of, by their names."""
-    for name, family in FAMILIES.items():
-        if _known(arrays, family):
-            return name
+    if (name := _kind_of(arrays)) is not None:
+        return name
     raise UserError(
         f"{source} has weights of no model that is known here ({', '.join(FAMILIES)}); {next(iter(arrays), 'none')}"
     )
+
+
+def _kind_of(arrays: Mapping[str, np.ndarray]) -> str | None:
+    known = (
+        name for name, family in FAMILIES.items() for part in family.known_by if any(part in key for key in arrays)
+    )
+    return next(known, None)
 
 
 def _copy_companions(source: Path, target: Path) -> None:

@@ -13,7 +13,6 @@ each with a line in conf/recipe/alphafold2.yaml.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import sys
 from collections.abc import Iterable
@@ -33,6 +32,7 @@ from zoo.runtime import memory
 from zoo.runtime.signals import StopSignals
 from zoo.training.checkpoints import BEST, locate
 from zoo.training.job import load
+from zoo.typed import nearest
 
 BATCH = 32
 # This command's own options; the last two are of potentials.
@@ -70,10 +70,8 @@ def main(argv: list[str]) -> int:
         raise UserError(f"init_from={config.init_from} is of family {family}, and recipe={recipe.name} of {own_family}")
     if config.recipe.predict and not hasattr(recipe, "options"):
         wrong = next(iter(config.recipe.predict))
-        near = difflib.get_close_matches(wrong, OWN, 1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
         raise UserError(
-            f"{wrong}= is not an option of recipe={recipe.name}{hint}; allowed are {', '.join(OWN[:4])} and what "
+            f"{wrong}= is not an option of recipe={recipe.name}{nearest(wrong, OWN)}; allowed are {', '.join(OWN[:4])} and what "
             "zoo.train takes"
         )
     if hasattr(recipe, "predict"):  # what it takes are no records: frames of atoms, proteins

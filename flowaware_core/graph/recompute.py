@@ -82,8 +82,7 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         closed, shapes = _traced(function, args)
-        environment: dict[Any, Any] = dict(zip(closed.jaxpr.invars, jax.tree.leaves(args), strict=True))
-        environment.update(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+        environment = _environment(closed, jax.tree.leaves(args))
         for call in closed.jaxpr.eqns:
             program = versions.jaxpr_as_fun(closed_of(call.params[INLINE[call.primitive.name]]))
             results = program(*[_read(environment, atom) for atom in call.invars])
@@ -111,8 +110,7 @@ def _traced(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Any
 
 def _opened(closed: Any, values: Sequence[Any]) -> list[Any]:
     """Runs a program; what it calls is run in its place, save calls with a derivative of their own."""
-    environment: dict[Any, Any] = dict(zip(closed.jaxpr.invars, values, strict=True))
-    environment.update(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    environment = _environment(closed, values)
     for equation in closed.jaxpr.eqns:
         given = [_read(environment, atom) for atom in equation.invars]
         name = equation.primitive.name
@@ -136,6 +134,12 @@ def _again(jaxpr: Any, equation: Any, values: Sequence[Any]) -> list[Any]:
     program = versions.jaxpr_as_fun(versions.excerpt(jaxpr, inputs, outputs, [equation]))
     results = dict(zip(outputs, program(*[given[atom] for atom in inputs]), strict=True))
     return [results.get(variable) for variable in equation.outvars]
+
+
+def _environment(closed: Any, values: Sequence[Any]) -> dict[Any, Any]:
+    """What the variables of a program are before its first equation."""
+    before = dict(zip(closed.jaxpr.invars, values, strict=True))
+    return before | dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
 
 
 def _read(environment: Mapping[Any, Any], atom: Any) -> Any:
@@ -191,8 +195,7 @@ def _crossing(jaxpr: Any) -> list[int]:
 def _run(closed: Any, chosen: Mapping[Kind, str], values: Sequence[Any]) -> list[Any]:
     """Runs a program, the chosen blocks as pieces of their own."""
     jaxpr = closed.jaxpr
-    environment: dict[Any, Any] = dict(zip(jaxpr.invars, values, strict=True))
-    environment.update(zip(jaxpr.constvars, closed.consts, strict=True))
+    environment = _environment(closed, values)
     pieces = {
         kind.first + number * kind.length: (kind, policy)
         for kind, policy in chosen.items()
