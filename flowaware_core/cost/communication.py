@@ -7,7 +7,7 @@ them and L_i the latency, a collective over several axes runs level by level, th
     all-gather of v bytes per device    sum over i = 1..k   (n_i - 1) v_i / B_i + L_i log2 n_i      v_1 = v, v_{i+1} = n_i v_i
     reduce-scatter of v bytes           the all-gather of v / (n_1 ... n_k), backwards
     all-reduce of v bytes               reduce-scatter, then all-gather
-    all-to-all of v bytes               sum over i          (n_i - 1) / n_i v / B_i + L_i (n_i - 1)
+    all-to-all of v bytes               sum over i          (n_i - 1) / n_i v / B_i + L_i (n_i - 1), axes of one level joined
     collective-permute of v bytes       v / B + L           on the slowest axis
 
 The schedule of hierarchical collectives is that of NCCL's and Horovod's documentation; latencies follow a binary tree.
@@ -51,9 +51,13 @@ def seconds(kind: str, size: float, axes: Sequence[int], mesh: Mesh) -> float:
             size *= axis.size
         return total
     if kind == "all-to-all":
+        joined: dict[tuple[float, float], int] = {}
+        for axis in chosen:
+            links = axis.bandwidth_bytes_per_s, axis.latency_s
+            joined[links] = joined.get(links, 1) * axis.size
         return sum(
-            (axis.size - 1) / axis.size * size / axis.bandwidth_bytes_per_s + axis.latency_s * (axis.size - 1)
-            for axis in chosen
+            (number - 1) / number * size / bandwidth + latency * (number - 1)
+            for (bandwidth, latency), number in joined.items()
         )
     if kind == "collective-permute":
         return max(size / axis.bandwidth_bytes_per_s + axis.latency_s for axis in chosen)

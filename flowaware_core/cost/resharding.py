@@ -26,15 +26,14 @@ class Chains:
     """The steps between layouts on meshes of so many axes; filled as pairs are asked for.
 
     Attributes:
-        moves: (kind, axes) per number of a move: all-gathers over every set of axes, then exchanges of one axis.
+        moves: (kind, axes) per number of a move: all-gathers over every set of axes, then exchanges of every set.
     """
 
     def __init__(self, axes: int):
         self.axes = axes
-        sets = range(1, 2**axes)
+        sets = [tuple(axis for axis in range(axes) if chosen >> axis & 1) for chosen in range(1, 2**axes)]
         self.moves: list[tuple[str, tuple[int, ...]]] = [
-            *(("all-gather", tuple(axis for axis in range(axes) if chosen >> axis & 1)) for chosen in sets),
-            *(("all-to-all", (axis,)) for axis in range(axes)),
+            (kind, chosen) for kind in ("all-gather", "all-to-all") for chosen in sets
         ]
         self._known: dict[int, np.ndarray] = {}
         self._move: dict[int, np.ndarray] = {}
@@ -71,11 +70,16 @@ class Chains:
         for dim in range(1, rank + 1):
             for axis in reversed(range(self.axes)):
                 goal = target[:, axis, None]
-                last = (source[:, axis] == dim) & ~kept[:, axis] & ~(current[:, axis + 1 :] == dim).any(axis=1)
-                follows = ((current == goal) == ((target == goal) & (axes < axis))).all(axis=1)
-                pairs = np.flatnonzero(last & (goal[:, 0] > 0) & (goal[:, 0] != dim) & follows)
-                record(pairs, 2**self.axes - 1 + axis)
-                current[pairs, axis] = goal[pairs, 0]
+                begins = (source[:, axis] == dim) & ~kept[:, axis] & (goal[:, 0] > 0) & (goal[:, 0] != dim)
+                leaving = (current == dim) & (axes >= axis)
+                # In the goal they come right after what is there, and nothing in between.
+                until = np.logical_or.accumulate(leaving[:, ::-1], axis=1)[:, ::-1]
+                there = current == goal
+                follows = (((target == goal) & until) == (there | leaving)).all(axis=1)
+                moves = begins & follows & ~(there & (axes > axis)).any(axis=1)
+                pairs = np.flatnonzero(moves)
+                record(pairs, 2**self.axes - 2 + leaving[pairs] @ 2**axes)
+                current = np.where(leaving & moves[:, None], goal, current)
         leaves = (current > 0) & ~_kept(current, target, rank)
         for dim in range(1, rank + 1):
             gathered = leaves & (current == dim)

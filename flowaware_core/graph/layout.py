@@ -41,19 +41,20 @@ def steps(source: Layout, target: Layout) -> tuple[Step, ...]:
     """The chain from one layout to another: exchange what moves between dimensions, gather what leaves, slice what enters.
 
     Shards of a dimension are numbered by its axes in order, so only the last axes of a dimension can leave it or be added
-    without moving other data: what follows the first difference is gathered, then cut again.
+    without moving other data: what follows the first difference is gathered, then cut again. Axes that leave for the same
+    dimension are one exchange.
     """
     if source == target:
         return ()
     current = source
     chain: list[Step] = []
     for dim, axes in enumerate(current):
-        kept = _common(axes, target[dim])
-        for axis in reversed(axes[kept:]):
-            goal = _destination(axis, dim, current, target)
-            if goal is not None and current[dim] and current[dim][-1] == axis:
-                current = _put(_put(current, dim, current[dim][:-1]), goal, (*current[goal], axis))
-                chain.append(Step("all-to-all", (axis,), current))
+        for first in reversed(range(_common(axes, target[dim]), len(axes))):
+            leaving = current[dim][first:]
+            goal = _destination(leaving, dim, current, target)
+            if goal is not None:
+                current = _put(_put(current, dim, axes[:first]), goal, current[goal] + leaving)
+                chain.append(Step("all-to-all", leaving, current))
     # Gather the dimension with the fewest remaining shards last: what is gathered first moves the smallest pieces.
     for dim, axes in enumerate(current):
         kept = _common(axes, target[dim])
@@ -75,11 +76,11 @@ def _common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
     return count
 
 
-def _destination(axis: int, dim: int, current: Layout, target: Layout) -> int | None:
-    """The dimension that takes this axis next in the target, if any."""
+def _destination(leaving: tuple[int, ...], dim: int, current: Layout, target: Layout) -> int | None:
+    """The dimension that takes these axes next in the target, if any."""
     for other, axes in enumerate(target):
-        present = current[other]
-        if other != dim and axes[: len(present)] == present and len(axes) > len(present) and axes[len(present)] == axis:
+        after = current[other] + leaving
+        if leaving and other != dim and axes[: len(after)] == after:
             return other
     return None
 

@@ -55,6 +55,14 @@ def test_hierarchical_seconds_by_hand() -> None:
     assert seconds("all-to-all", 400, (1,), MESH) == pytest.approx(0.75 * 400 / 1e10 + 3e-7)
 
 
+def test_axes_of_one_level_exchange_as_one() -> None:
+    links = {"bandwidth_bytes_per_s": 1e10, "latency_s": 1e-7}
+    split = Mesh((Axis("node_a", 4, **links), Axis("node_b", 2, **links)))
+    whole = Mesh((Axis("node", 8, **links),))
+    for kind in ("all-to-all", "all-gather", "all-reduce", "reduce-scatter"):
+        assert seconds(kind, 800, (0, 1), split) == pytest.approx(seconds(kind, 800, (0,), whole))
+
+
 def test_one_device_needs_no_collective() -> None:
     assert seconds("all-reduce", 1e9, (0,), Mesh((Axis("card", 1, 1e9, 1e-6),))) == 0.0
 

@@ -13,6 +13,7 @@ from flowaware_core.cost.resharding import Chains, Resharding, layout, partials
 from flowaware_core.graph.placement import Partial
 
 MESH = Mesh((Axis("node", 4, 2e9, 3e-6), Axis("card_a", 2, 3e10, 1e-5), Axis("card_b", 2, 3e10, 1e-5)))
+FOUR = Mesh((Axis("rack", 2, 1e9, 5e-6), *MESH.axes))
 
 
 def seconds(shape: tuple[int, ...], source: int, target: int, partial: Partial) -> float:
@@ -27,6 +28,15 @@ def test_every_pair_of_layouts_costs_what_its_collectives_cost(shape: tuple[int,
     numbers = np.arange((len(shape) + 1) ** 3)
     expected = [[seconds(shape, source, target, ()) for target in numbers] for source in numbers]
     assert np.allclose(table.seconds(shape, 4, numbers, numbers), expected, rtol=1e-9, atol=1e-15)
+
+
+def test_layouts_over_four_axes() -> None:
+    table = Resharding(FOUR, Chains(4))
+    numbers = np.arange(3**4)
+    for source in numbers:
+        moves = [communication.reshard((96, 32), 4, layout(source, 2, 4), layout(t, 2, 4), FOUR.sizes) for t in numbers]
+        expected = [sum(communication.seconds(m.kind, m.bytes, m.axes, FOUR) for m in chain) for chain in moves]
+        assert np.allclose(table.seconds((96, 32), 4, np.array([source]), numbers), expected, rtol=1e-9, atol=1e-15)
 
 
 def test_partial_results_cost_what_their_collectives_cost() -> None:

@@ -33,13 +33,31 @@ def test_chains_arrive_in_elementary_steps(source: Layout, target: Layout) -> No
             assert len(changed) == 1 and changed[0][0] == changed[0][1] + step.axes
         else:
             assert not leaving and not entering
-            lost = [was for was, new in zip(old, step.layout, strict=True) if len(new) < len(was)]
-            assert len(lost) == 1 and lost[0][-1:] == step.axes
+            (lost,) = [(was, new) for was, new in zip(old, step.layout, strict=True) if len(new) < len(was)]
+            (won,) = [(was, new) for was, new in zip(old, step.layout, strict=True) if len(new) > len(was)]
+            assert lost[0] == lost[1] + step.axes and won[1] == won[0] + step.axes
 
 
 def test_an_axis_that_changes_its_dimension_is_exchanged() -> None:
     (step,) = steps(((0,), ()), ((), (0,)))
     assert step.kind == "all-to-all" and step.axes == (0,)
+
+
+def test_axes_that_change_to_the_same_dimension_are_one_exchange() -> None:
+    (step,) = steps(((0, 1), ()), ((), (0, 1)))
+    assert step.kind == "all-to-all" and step.axes == (0, 1)
+    (step,) = steps(((0, 1, 2), (), ()), ((0,), (), (1, 2)))
+    assert step.axes == (1, 2)
+
+
+def test_axes_that_change_to_different_dimensions_are_exchanged_the_last_first() -> None:
+    kinds = [(step.kind, step.axes) for step in steps(((0, 1, 2), (), ()), ((), (0, 1), (2,)))]
+    assert kinds == [("all-to-all", (2,)), ("all-to-all", (0, 1))]
+
+
+def test_an_axis_between_those_that_leave_is_in_the_way() -> None:
+    kinds = [(step.kind, step.axes) for step in steps(((0, 2), (1,)), ((), (0, 1, 2)))]
+    assert kinds == [("all-gather", (0, 2)), ("all-gather", (1,)), ("slice", (0, 1, 2))]
 
 
 def test_an_outer_axis_leaves_through_a_gather_of_what_follows_it() -> None:
