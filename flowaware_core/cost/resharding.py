@@ -119,11 +119,23 @@ class Resharding:
         assert chains.axes == len(mesh.axes)
         self.mesh, self.chains = mesh, chains
         # Slope and latency of every move; the last entry, which -1 finds, is no move.
-        none = [communication.seconds(kind, 0.0, axes, mesh) for kind, axes in chains.moves]
-        large = [communication.seconds(kind, LARGE, axes, mesh) for kind, axes in chains.moves]
-        self._slopes = np.array([*((most - least) / LARGE for most, least in zip(large, none, strict=True)), 0.0])
-        self._latencies = np.array([*none, 0.0])
+        self._affine: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
+        moves = [self._of_bytes(kind, axes) for kind, axes in chains.moves]
+        self._slopes, self._latencies = (np.array([*column, 0.0]) for column in zip(*moves, strict=True))
         self._cuts: dict[int, np.ndarray] = {}
+        self._linear: dict[tuple[int, bytes, bytes], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+    def collective(self, kind: str, size: float, axes: tuple[int, ...]) -> float:
+        """`communication.seconds`."""
+        slope, latency = self._of_bytes(kind, axes)
+        return slope * size + latency
+
+    def _of_bytes(self, kind: str, axes: tuple[int, ...]) -> tuple[float, float]:
+        """Slope and latency of a collective's time."""
+        if (kind, axes) not in self._affine:
+            none, large = (communication.seconds(kind, size, axes, self.mesh) for size in (0.0, LARGE))
+            self._affine[kind, axes] = (large - none) / LARGE, none
+        return self._affine[kind, axes]
 
     def numbers(self, dims: Sequence[int], labels: np.ndarray) -> np.ndarray:
         """The layouts of a tensor under labels.
@@ -142,8 +154,12 @@ class Resharding:
 
     def seconds(self, shape: Sequence[int], itemsize: int, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """[sources, targets] time of taking a tensor from one layout to another, given as numbers."""
-        move, at = self.chains.between(len(shape), sources, targets)
-        return (self._slopes[move] * self._bytes(shape, itemsize)[at] + self._latencies[move]).sum(axis=2)
+        key = len(shape), sources.tobytes(), targets.tobytes()
+        if key not in self._linear:  # as of many tensors of one rank
+            move, at = self.chains.between(len(shape), sources, targets)
+            self._linear[key] = self._slopes[move], at, self._latencies[move].sum(axis=2)
+        slopes, at, latencies = self._linear[key]
+        return np.einsum("ijk,ijk->ij", slopes, self._bytes(shape, itemsize)[at]) + latencies
 
     def combined(
         self,
@@ -161,10 +177,10 @@ class Resharding:
             if not partial:
                 continue
             size = float(amounts[number])
-            table[row] += sum(communication.seconds("all-reduce", size, axes, self.mesh) for axes in partial)
+            table[row] += sum(self.collective("all-reduce", size, axes) for axes in partial)
             if len(partial) > 1:
                 continue
-            scattered = communication.seconds("reduce-scatter", size, partial[0], self.mesh)
+            scattered = self.collective("reduce-scatter", size, partial[0])
             for target in self._scattered(number, len(shape), partial[0]):
                 if target in position:
                     table[row, position[target]] = scattered

@@ -68,25 +68,26 @@ class Solved:
     bound: float
 
 
-def solve(space: Space, cutoff: float = np.inf) -> Solved:
+def solve(space: Space, cutoff: float = np.inf, patience: int = PATIENCE) -> Solved:
     """The cheapest choice in a space, memory aside; choices that cost at least `cutoff` seconds are not looked for."""
     solution = _solved(space, space.costs, cutoff)
-    if solution.lower_bound < min(solution.cost, cutoff) * (1 - CERTIFIED):
+    if patience > 1 and solution.lower_bound < min(solution.cost, cutoff) * (1 - CERTIFIED):
         solution = _solved(space, space.costs, cutoff, solution.labels)
     return Solved(space, solution.labels, solution.cost, min(solution.lower_bound, cutoff))
 
 
-def search(solved: Solved, strategy: str) -> tuple[Candidate, float]:
+def search(solved: Solved, strategy: str, cutoff: float = np.inf) -> tuple[Candidate, float]:
     """The fastest choice that fits, or the one that needs least memory; and a lower bound of what fits.
 
     Args:
         solved: the answer without a limit.
         strategy: a name for the result.
+        cutoff: choices that cost so many seconds are not looked for, and what is returned need not fit.
     """
     best = priced(solved.space, strategy, solved.labels)
     if best.fits:
         return best, solved.bound
-    return _lean(solved, strategy, best)
+    return _lean(solved, strategy, best, cutoff)
 
 
 def priced(space: Space, strategy: str, labels: np.ndarray) -> Candidate:
@@ -122,7 +123,7 @@ def _solved(
     return labelling.solve(problem, cutoff=cutoff, seeds=(start,), iterations=PATIENCE * labelling.ITERATIONS)
 
 
-def _lean(solved: Solved, strategy: str, start: Candidate) -> tuple[Candidate, float]:
+def _lean(solved: Solved, strategy: str, start: Candidate, cutoff: float) -> tuple[Candidate, float]:
     """The search under the limit; `start` is the answer without it, which does not fit."""
     space, labels = solved.space, solved.labels
     if hopeless(space, start):
@@ -135,16 +136,19 @@ def _lean(solved: Solved, strategy: str, start: Candidate) -> tuple[Candidate, f
         moments.append(_occupied(space, latest))
         # What the labels do not decide, such as copies on the way, is taken off the limit.
         rest.append(latest.estimate.usage.total - _sum(moments[-1], labels))
-        found = _within(space, moments, rest)
+        found = _within(space, moments, rest, cutoff)
         labels = found.labels
+        if cutoff < np.inf and not (found.feasible and found.cost < cutoff):
+            break
         if not found.feasible:  # with what comes on top in this plan; less may come on top in a leaner one
             labels = _leanest(space, [np.sum(parts, axis=0) for parts in zip(*moments, strict=True)])
         latest = priced(space, strategy, labels)
         best = better(best, latest)
         if latest.fits or not found.feasible:
             break
-    if best.fits:
-        bound = max(bound, _within(space, [_certain_bytes(space, best)], [0.0]).lower_bound)
+    if best.fits or cutoff < np.inf:
+        certain = _certain_bytes(space, best if best.fits else latest)
+        bound = max(bound, min(_within(space, [certain], [0.0], cutoff).lower_bound, cutoff))
     return best, bound
 
 
@@ -163,12 +167,15 @@ def _leanest(space: Space, occupied: list[np.ndarray]) -> np.ndarray:
     return _solved(space, costs).labels
 
 
-def _within(space: Space, moments: Sequence[list[np.ndarray]], rest: Sequence[float]) -> labelling.Solution:
+def _within(
+    space: Space, moments: Sequence[list[np.ndarray]], rest: Sequence[float], cutoff: float = np.inf
+) -> labelling.Solution:
     """The cheapest labelling under the limit at some moments, or the one that occupies least.
 
     Args:
         moments: per moment the bytes by representative and label.
         rest: per moment the bytes that no label decides.
+        cutoff: labellings that cost so many seconds are not looked for.
     """
     rows = [
         (node, moment, moment + 1, amounts + (rest[moment] if node == 0 else 0.0))
@@ -176,7 +183,7 @@ def _within(space: Space, moments: Sequence[list[np.ndarray]], rest: Sequence[fl
         for node, amounts in enumerate(occupied)
     ]
     problem = labelling.Problem(space.costs, space.edges, space.matrices, tuple(rows), space.device.usable_bytes)
-    return labelling.solve(problem, iterations=QUICK, gap=NEAR)
+    return labelling.solve(problem, iterations=QUICK, gap=NEAR, cutoff=cutoff)
 
 
 def _sum(amounts: list[np.ndarray], labels: np.ndarray) -> float:

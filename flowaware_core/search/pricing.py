@@ -93,13 +93,20 @@ class Pricing:
         """Time of the exchanges between neighbours under each label of an operator."""
         key = (term, id(labels))
         if key not in self._exchanges:
-            found = np.zeros(len(labels))
+            found, known = np.zeros(len(labels)), {}
+            bordered = {border.operand for factor in term.rule.factors for border in factor.borders}
             for label, assignment in enumerate(labels):
                 wanted = exchanges(term.rule, assignment)
                 if wanted:
-                    layouts = [factor_layout(dims, assignment) for dims in term.rule.operands]
-                    moves = communication.borders(term.shapes, term.itemsizes, layouts, wanted, self.mesh.sizes)
-                    found[label] = sum(communication.seconds(m.kind, m.bytes, m.axes, self.mesh) for m in moves)
+                    layouts = tuple(
+                        factor_layout(dims, assignment) if operand in bordered else None
+                        for operand, dims in enumerate(term.rule.operands)
+                    )
+                    if (layouts, wanted) not in known:
+                        moves = communication.borders(term.shapes, term.itemsizes, layouts, wanted, self.mesh.sizes)
+                        times = (self.resharding.collective(move.kind, move.bytes, move.axes) for move in moves)
+                        known[layouts, wanted] = sum(times)
+                    found[label] = known[layouts, wanted]
             self._exchanges[key] = found
         return self._exchanges[key]
 

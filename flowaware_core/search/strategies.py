@@ -40,7 +40,11 @@ TEMPLATES: Mapping[str, Callable[[Roles, Mesh], Restriction]] = {
 }
 STRATEGIES: tuple[str, ...] = ("auto", *TEMPLATES, "alpa", "xla")
 # Meshes of more axes multiply the labels of every node; the natural mesh is searched whatever its number of axes.
-MOST_AXES = 2
+MOST_AXES = 3
+# Meshes of so many axes are searched for every schedule that is looked at, those of more for the one that is chosen.
+COARSE = 2
+# Pairs of labels above which a mesh of more axes is left out: of the recipes' programs only PNASNet's for CIFAR-10 has more.
+MOST_PAIRS = 20_000_000
 # On a further mesh, what is not better by this part of a step is not looked for: it is the least gap that can be certified then.
 WORTHWHILE = 1e-3
 
@@ -174,6 +178,10 @@ class Planner:
         found = [mesh for mesh in meshes(self.cluster) if self.examples is None or self.examples in mesh.products]
         return found[0], *(mesh for mesh in found[1:] if len(mesh.axes) <= self.axes)
 
+    def _coarse(self) -> tuple[Mesh, ...]:
+        natural, *others = self._meshes()
+        return natural, *(mesh for mesh in others if len(mesh.axes) <= COARSE)
+
     def _space(self, mesh: Mesh) -> Space:
         chains = self._chains.setdefault(len(mesh.axes), Chains(len(mesh.axes)))
         space = Space.of(self.outline, mesh, self.cluster.device, chains)
@@ -191,11 +199,31 @@ class Planner:
             for name in TEMPLATES:
                 best = better(best, dataclasses.replace(self.plan(name).best, strategy="auto"))
             result = dataclasses.replace(result, best=best)
-        return result
+        return result if result.hopeless else self._refined(result)
+
+    def _refined(self, result: Result) -> Result:
+        """The same with meshes of more axes, of which only what is better by a worthwhile part is looked for."""
+        best, bound, digits, own = result.best, result.bound, result.digits, result.found
+        count = result.meshes
+        for mesh in self._meshes()[len(self._coarse()) :]:
+            space = self._space(mesh)
+            if sum(matrix.size for matrix in space.matrices) > MOST_PAIRS:
+                continue
+            count += 1
+            digits = max(digits, space.digits)
+            cutoff = best.cost * (1 - WORTHWHILE) if best.fits else np.inf
+            solved = solve(space, cutoff, patience=1)
+            least = solved.bound
+            if solved.cost < cutoff:
+                candidate, least = search(solved, "auto", cutoff)
+                if better(best, candidate) is candidate:
+                    best, own = candidate, candidate.cost
+            bound = min(bound, least)
+        return dataclasses.replace(result, best=best, meshes=count, digits=digits, bound=bound, found=own)
 
     def _glance(self, below: float) -> Result:
         found = [solve(self.natural)]
-        for mesh in self._meshes()[1:]:
+        for mesh in self._coarse()[1:]:
             cutoff = min(solved.cost for solved in found) * (1 - WORTHWHILE)
             found.append(solve(self._space(mesh), cutoff))
         digits = max(solved.space.digits for solved in found)

@@ -23,7 +23,7 @@ from flowaware_core.search.templates import batch_classes
 from tests.contract.staged import LAYERS, WIDTH, cluster, data, language, normalised, weights
 
 # Bytes with which the first stage keeps some of what it makes.
-ENOUGH_FOR_SOME = 11_500
+ENOUGH_FOR_SOME = 10_000
 
 
 def differences(

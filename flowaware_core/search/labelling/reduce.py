@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -97,6 +98,34 @@ def _regret(matrix: np.ndarray) -> np.ndarray:
         difference[:, ~np.isfinite(matrix[row])] = -np.inf
         result[row] = difference.max(axis=1)
     return result
+
+
+def _banded(nodes: Sequence[int], neighbours: Sequence[Mapping[int, Any]]) -> list[int]:
+    """The nodes in an order in which neighbours stand close to each other.
+
+    A pass of messages then carries what it learns far: with them in another order several times as many passes are needed.
+    Reference: Cuthill and McKee, Reducing the bandwidth of sparse symmetric matrices, 1969.
+    """
+    found: list[int] = []
+    seen: set[int] = set()
+    for node in nodes:
+        if node not in seen:
+            far = _spread(_spread(node, neighbours)[-1], neighbours)
+            found += far
+            seen.update(far)
+    return found
+
+
+def _spread(start: int, neighbours: Sequence[Mapping[int, Any]]) -> list[int]:
+    """What hangs together with a node, the nearest first; of the equally near those behind the same one, few neighbours first."""
+    found, seen = [start], {start}
+    for node in found:  # which grows on the way
+        new = sorted(
+            (other for other in neighbours[node] if other not in seen), key=lambda one: (len(neighbours[one]), one)
+        )
+        found += new
+        seen.update(new)
+    return found
 
 
 class _Reducer:
@@ -359,9 +388,14 @@ class _Reducer:
         return usage
 
     def _result(self) -> Reduction:
-        nodes = [node for node, alive in enumerate(self.alive) if alive]
+        nodes = _banded([node for node, alive in enumerate(self.alive) if alive], self.neighbours)
         position = {node: index for index, node in enumerate(nodes)}
-        edges = [(position[i], position[j], key) for i in nodes for j, key in self.neighbours[i].items() if i < j]
+        edges = [
+            (position[i], position[j], key)
+            for i in nodes
+            for j, key in self.neighbours[i].items()
+            if position[i] < position[j]
+        ]
         usage = self._usage(position.__getitem__) if self.usage is not None else None
         core = Core(
             costs=[self.costs[node] for node in nodes],

@@ -25,20 +25,24 @@ SMALL = 4_000  # entries of what is left that goes there
 EXACT_PER_ITERATION = 20  # the same, per iteration allowed, where nothing else gets any further
 NODES_PER_ITERATION = 10
 EQUAL = 1e-9  # relative difference below which two costs are the same
-CLOSE = 0.02  # of the cost: gap at which leaving out what cannot matter does more than raising the bound further
-OFTEN = 2  # the same where memory has no limit and a labelling is quickly improved
+CLOSE = 0.005  # of the cost: gap at which leaving out what cannot matter does more than raising the bound further
+SOON = 10  # steps: where the bound would get there in so many, if it rose on as it did in the last one, it is raised further
+CLOSER = 0.25  # what that gap becomes where it did not do
 EVERY = 8  # steps of the bound between two labellings that are improved
+OFTEN = 2  # the same where memory has no limit and a labelling is quickly improved
 
 
 class Budget:
     """How much work is left: iterations, and wall-clock time where a limit is given.
 
-    `exact` is the most entries of a core on which nothing but the integer program gets any further; a bound and a cost that differ
-    by no more than the part `gap` are near enough.
+    An iteration over a part of the core that was begun with counts as that part. `exact` is the most entries of a core on which
+    nothing but the integer program gets any further; a bound and a cost that differ by no more than the part `gap` are near
+    enough.
     """
 
     def __init__(self, iterations: int, seconds: float | None, gap: float = EQUAL) -> None:
-        self.iterations, self.gap = iterations, gap
+        self.iterations, self.gap = float(iterations), gap
+        self._whole = 0
         self.exact = max(2 * SMALL, EXACT_PER_ITERATION * iterations)
         self._began = time.perf_counter()
         self._seconds = seconds
@@ -53,11 +57,12 @@ class Budget:
     def empty(self) -> bool:
         return self.iterations <= 0 or self.left() == 0.0
 
-    def take(self) -> bool:
-        """Takes one iteration; False where none is left."""
+    def take(self, entries: int) -> bool:
+        """Takes one iteration over a core of so many entries; False where none is left."""
         if self.empty():
             return False
-        self.iterations -= 1
+        self._whole = max(self._whole, entries)
+        self.iterations -= entries / self._whole
         return True
 
 
@@ -124,25 +129,39 @@ def _solve(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> f
 def _exactly(core: Core, incumbent: Incumbent, budget: Budget) -> float:
     from flowaware_core.search.labelling import exact
 
-    best = exact.optimum(core, NODES_PER_ITERATION * max(budget.iterations, 1), budget.left())
+    best = exact.optimum(core, int(NODES_PER_ITERATION * max(budget.iterations, 1)), budget.left())
     if best.labels is not None:
         incumbent.propose(best.labels)
     return best.bound
 
 
 def _between_bounds(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> float:
-    """Raises a bound and improves labellings on the way; then goes on with the part of the core that can be better.
+    """Raises a bound and improves labellings on the way; then goes on with the part of the core that can be better."""
+    from flowaware_core.search.labelling import flat
+    from flowaware_core.search.labelling.bound import Dual
+
+    dual = Dual(flat.graph(core), flat.rows(core), core.offset)
+    bound, close = -np.inf, CLOSE if core.usage is None else 0.0
+    while True:
+        _ascend(dual, core, incumbent, cutoff, budget, close)
+        bound = max(bound, core.offset + dual.bound)
+        if not _closed(bound, incumbent.cost, cutoff, budget.gap):
+            bound = max(bound, _inside(core, dual, incumbent, cutoff, budget))
+        if _closed(bound, incumbent.cost, cutoff, budget.gap) or dual.done or budget.empty():
+            return bound
+        close *= CLOSER
+
+
+def _inside(core: Core, dual: Dual, incumbent: Incumbent, cutoff: float, budget: Budget) -> float:
+    """Searches the part of a core that can be better; returns a lower bound.
 
     That part is first cut down further, to what labellings close to the bound are made of: either one of them is the
     best, or there is none so close and the bound rises.
     """
     from flowaware_core.search.labelling import fix
 
-    dual = _ascended(core, incumbent, cutoff, budget)
-    bound = core.offset + dual.bound
-    if _closed(bound, min(incumbent.cost, cutoff), budget.gap):
-        return bound
     slack = fix.slack(core, dual)
+    bound = core.offset + dual.bound
     keep = max(SMALL, core.entries // 4)
     while not budget.empty():
         cut = min(incumbent.cost, cutoff)
@@ -152,35 +171,35 @@ def _between_bounds(core: Core, incumbent: Incumbent, cutoff: float, budget: Bud
             rest = slack.without(cut - core.offset) if np.isfinite(cut) else core
         if rest.entries > 0.9 * core.entries:
             return max(bound, _exactly(core, incumbent, budget)) if core.entries <= budget.exact else bound
+        before = incumbent.cost
         inside = search(rest, incumbent, cut, budget)
         bound = max(bound, min(cut, inside))
-        if inside < cut or _closed(bound, min(incumbent.cost, cutoff), budget.gap):
+        if _closed(bound, incumbent.cost, cutoff, budget.gap):
             return bound
-        keep *= 2
+        if inside < cut and incumbent.cost >= before:
+            return bound
+        keep *= 2 if inside >= cut else 1
     return bound
 
 
-def _closed(bound: float, cost: float, gap: float) -> bool:
-    return bound >= cost - gap * abs(cost)
+def _closed(bound: float, cost: float, cutoff: float, gap: float) -> bool:
+    """Whether a bound shows that nothing better is left to find: it may miss the cost by a gap, but must reach the cutoff."""
+    return bound >= min(cost - gap * abs(cost), cutoff - EQUAL * abs(cutoff))
 
 
-def _ascended(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> Dual:
-    """Prices and messages with a good bound; its labellings, improved, go to the incumbent."""
-    from flowaware_core.search.labelling import flat
-    from flowaware_core.search.labelling.bound import Dual
-
-    dual = Dual(flat.graph(core), flat.rows(core), core.offset)
-    step = 0
-    while not dual.done and budget.take():
+def _ascend(dual: Dual, core: Core, incumbent: Incumbent, cutoff: float, budget: Budget, close: float) -> None:
+    """Raises a bound until it is close to the cost, as a part of that; labellings, improved, go to the incumbent."""
+    step, entries, last = 0, core.entries, -np.inf
+    while not dual.done and budget.take(entries):
         if step % (EVERY if core.usage else OFTEN) == 0 or step in (1, 2, 4):
             labels, cost, excess = dual.improved()
             if excess <= 0.0 and core.offset + cost < incumbent.cost:
                 incumbent.propose(labels)
         limit = min(incumbent.cost, cutoff)
-        if _closed(core.offset + dual.bound, limit, budget.gap) or (
-            core.usage is None and limit - (core.offset + dual.bound) <= CLOSE * abs(limit)
-        ):
-            break
+        bound = core.offset + dual.bound
+        soon = SOON * (bound - last) >= limit - bound
+        if _closed(bound, incumbent.cost, cutoff, budget.gap) or (limit - bound <= close * abs(limit) and not soon):
+            return
+        last = bound
         dual.advance(limit - core.offset)
         step += 1
-    return dual

@@ -79,3 +79,44 @@ def test_wrong_shapes_are_named() -> None:
         Problem((np.zeros(2), np.zeros(3)), ((0, 1),), (np.zeros((3, 2)),))
     with pytest.raises(ValueError, match="seed 0"):
         solve(Problem((np.zeros(2),)), seeds=[np.array([2])])
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_cutoff_hides_nothing_below_it_and_a_gap_is_kept(memory: bool) -> None:
+    for seed in range(40):
+        problem = random_problem(seed, memory=memory)
+        best = brute_force(problem)
+        for cutoff in (best - 1.0, best + 1.0):
+            solution = solve(problem, iterations=30, cutoff=cutoff)
+            assert solution.lower_bound <= best + 1e-6, seed
+            if best < cutoff < np.inf:
+                assert solution.cost == pytest.approx(best), seed
+        near = solve(problem, iterations=30, gap=0.1)
+        assert not near.feasible or near.lower_bound <= best <= near.cost <= best / 0.9 + 1e-9, seed
+
+
+def grid(side: int, labels: int) -> Problem:
+    """A grid whose neighbours like to agree; too wide to be eliminated node by node."""
+    rng = np.random.default_rng(side)
+    costs = tuple(rng.random(labels) for _ in range(side * side))
+    differ = 1.0 - np.eye(labels)
+    across = [(node, node + 1) for node in range(side * side) if (node + 1) % side]
+    down = [(node, node + side) for node in range(side * (side - 1))]
+    edges = (*across, *down)
+    return Problem(costs, edges, tuple(rng.random() * 0.3 * differ for _ in edges))
+
+
+def test_a_wide_grid_is_solved_and_proven() -> None:
+    problem = grid(12, 6)
+    solution = solve(problem)
+    assert problem.cost(solution.labels) == pytest.approx(solution.cost)
+    assert solution.lower_bound <= solution.cost and solution.gap < 1e-6
+
+
+def test_the_order_of_the_nodes_is_no_part_of_the_problem() -> None:
+    problem = grid(10, 6)
+    shuffled = np.random.default_rng(0).permutation(100)
+    place = np.argsort(shuffled)
+    edges = tuple((int(place[i]), int(place[j])) for i, j in problem.edges)
+    other = Problem(tuple(problem.node_costs[node] for node in shuffled), edges, problem.edge_costs)
+    assert solve(other).cost == pytest.approx(solve(problem).cost)

@@ -15,7 +15,7 @@ import flowaware_core as fa
 from flowaware_core.cost.resharding import Chains
 from flowaware_core.program import Program
 from flowaware_core.search.labelling import Problem
-from flowaware_core.search.operators import priced
+from flowaware_core.search.operators import cost, priced
 from flowaware_core.search.problem import Outline, Space
 from flowaware_core.search.strategies import Planner
 
@@ -165,3 +165,32 @@ def test_more_axes_are_never_worse_and_the_gap_holds_for_all_meshes() -> None:
     assert (two.meshes, three.meshes) == (2, 3)
     assert three.best.cost <= two.best.cost * (1 + 1e-9)
     assert three.gap is not None and three.gap <= 1.001e-3
+
+
+@pytest.mark.parametrize("function", [*PROGRAMS, recurrent])
+def test_a_level_split_in_two_axes_has_every_plan_of_the_whole_one_at_the_same_cost(
+    function: Callable[[Any, Any], Any],
+) -> None:
+    captured = program(function, (64, 512, 256) if function is not recurrent else (64, 512, 512))
+    cluster = fa.Cluster("wide", DEVICE, (fa.Level("node", 8, 1e8, 1e-5), fa.Level("card", 2, 1e9, 1e-6)))
+    planner = Planner(captured.graph, captured.structure, cluster)
+    whole = planner.natural
+    found = {mesh.sizes: planner._space(mesh) for mesh in planner._meshes()}
+    split = found[4, 2, 2]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        labels = np.array([rng.integers(len(options)) for options in whole.labels])
+        meaning = [options[label] for options, label in zip(whole.labels, labels, strict=True)]
+        same = [options.index((node, node, card)) for options, (node, card) in zip(split.labels, meaning, strict=True)]
+        assert cost(split, np.array(same)) == pytest.approx(cost(whole, labels), rel=1e-9)
+
+
+def test_finer_meshes_find_what_coarser_ones_do_not_have() -> None:
+    """Three dimensions of four and 64 devices: all of them work only where their level is split in three axes."""
+    shape = jax.ShapeDtypeStruct((4, 4, 4, 65536), "float32")
+    captured = Program.of(fa.Task(lambda x: jnp.cumsum(x, axis=3), (shape,)))
+    cluster = fa.Cluster("many", DEVICE, (fa.Level("card", 64, 1e9, 1e-6),))
+    coarse, fine = (Planner(captured.graph, captured.structure, cluster, axes=axes).plan("auto") for axes in (2, 3))
+    assert fine.best.mesh.sizes == (4, 4, 4) and fine.meshes > coarse.meshes
+    assert fine.best.cost < 0.3 * coarse.best.cost
+    assert fine.gap is not None and fine.gap <= 1.001e-3
