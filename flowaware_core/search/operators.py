@@ -28,7 +28,7 @@ from flowaware_core.search.terms import majors
 CERTIFIED, PATIENCE = 0.01, 8
 # Rounds of "solve under the limit at the moments known, look where the answer is fullest".
 ROUNDS = 5
-# Steps of the bound under the limit, and the gap that is near enough then.
+# Steps of the bound under the limit, and the gap that is near enough then and on meshes of many axes.
 QUICK, NEAR = 400, 0.002
 
 
@@ -68,11 +68,17 @@ class Solved:
     bound: float
 
 
-def solve(space: Space, cutoff: float = np.inf, patience: int = PATIENCE) -> Solved:
+def solve(space: Space, cutoff: float = np.inf) -> Solved:
     """The cheapest choice in a space, memory aside; choices that cost at least `cutoff` seconds are not looked for."""
     solution = _solved(space, space.costs, cutoff)
-    if patience > 1 and solution.lower_bound < min(solution.cost, cutoff) * (1 - CERTIFIED):
+    if solution.lower_bound < min(solution.cost, cutoff) * (1 - CERTIFIED):
         solution = _solved(space, space.costs, cutoff, solution.labels)
+    return Solved(space, solution.labels, solution.cost, min(solution.lower_bound, cutoff))
+
+
+def nearly(space: Space, cutoff: float) -> Solved:
+    """The same, but what is near the cheapest will do, and no more than the usual number of steps are made."""
+    solution = labelling.solve(labelling.Problem(space.costs, space.edges, space.matrices), cutoff=cutoff, gap=NEAR)
     return Solved(space, solution.labels, solution.cost, min(solution.lower_bound, cutoff))
 
 

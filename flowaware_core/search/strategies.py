@@ -24,7 +24,7 @@ from flowaware_core.garbage import collection_paused
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.structure import Structure
 from flowaware_core.search import templates
-from flowaware_core.search.operators import Candidate, Solved, better, cost, hopeless, priced, search, solve
+from flowaware_core.search.operators import Candidate, Solved, better, cost, hopeless, nearly, priced, search, solve
 from flowaware_core.search.pins import Pin, checked, pinned, pinned_groups
 from flowaware_core.search.problem import Outline, Restriction, Space
 from flowaware_core.search.templates import Roles
@@ -212,7 +212,7 @@ class Planner:
             count += 1
             digits = max(digits, space.digits)
             cutoff = best.cost * (1 - WORTHWHILE) if best.fits else np.inf
-            solved = solve(space, cutoff, patience=1)
+            solved = nearly(space, cutoff)
             least = solved.bound
             if solved.cost < cutoff:
                 candidate, least = search(solved, "auto", cutoff)

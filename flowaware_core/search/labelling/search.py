@@ -5,6 +5,7 @@ solved.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -162,7 +163,7 @@ def _inside(core: Core, dual: Dual, incumbent: Incumbent, cutoff: float, budget:
 
     slack = fix.slack(core, dual)
     bound = core.offset + dual.bound
-    keep = max(SMALL, core.entries // 4)
+    keep, most = max(SMALL, core.entries // 4), math.inf
     while not budget.empty():
         cut = min(incumbent.cost, cutoff)
         rest = slack.without(cut - core.offset) if np.isfinite(cut) else core
@@ -176,9 +177,12 @@ def _inside(core: Core, dual: Dual, incumbent: Incumbent, cutoff: float, budget:
         bound = max(bound, min(cut, inside))
         if _closed(bound, incumbent.cost, cutoff, budget.gap):
             return bound
-        if inside < cut and incumbent.cost >= before:
+        if inside >= cut:
+            keep *= 2
+        elif incumbent.cost >= before:
+            most, keep = keep, keep // 4
+        if keep >= most or keep < SMALL:
             return bound
-        keep *= 2 if inside >= cut else 1
     return bound
 
 
