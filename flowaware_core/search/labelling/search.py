@@ -27,6 +27,8 @@ EXACT_PER_ITERATION = 20  # the same, per iteration allowed, where nothing else 
 NODES_PER_ITERATION = 10
 EQUAL = 1e-9  # relative difference below which two costs are the same
 CLOSE = 0.005  # of the cost: gap at which leaving out what cannot matter does more than raising the bound further
+OVERHEAD = 300_000  # entries that take as long as what an iteration over the smallest core takes
+RESERVE = 0.4  # of the iterations left that the bound of a core does not use up: they are for its parts
 SOON = 10  # steps: where the bound would get there in so many, if it rose on as it did in the last one, it is raised further
 CLOSER = 0.25  # what that gap becomes where it did not do
 EVERY = 8  # steps of the bound between two labellings that are improved
@@ -36,7 +38,7 @@ OFTEN = 2  # the same where memory has no limit and a labelling is quickly impro
 class Budget:
     """How much work is left: iterations, and wall-clock time where a limit is given.
 
-    An iteration over a part of the core that was begun with counts as that part. `exact` is the most entries of a core on which
+    An iteration over a smaller core than the first counts as its part of that. `exact` is the most entries of a core on which
     nothing but the integer program gets any further; a bound and a cost that differ by no more than the part `gap` are near
     enough.
     """
@@ -63,7 +65,7 @@ class Budget:
         if self.empty():
             return False
         self._whole = max(self._whole, entries)
-        self.iterations -= entries / self._whole
+        self.iterations -= (entries + OVERHEAD) / (self._whole + OVERHEAD)
         return True
 
 
@@ -194,7 +196,8 @@ def _closed(bound: float, cost: float, cutoff: float, gap: float) -> bool:
 def _ascend(dual: Dual, core: Core, incumbent: Incumbent, cutoff: float, budget: Budget, close: float) -> None:
     """Raises a bound until it is close to the cost, as a part of that; labellings, improved, go to the incumbent."""
     step, entries, last = 0, core.entries, -np.inf
-    while not dual.done and budget.take(entries):
+    reserve = RESERVE * budget.iterations
+    while not dual.done and budget.iterations > reserve and budget.take(entries):
         if step % (EVERY if core.usage else OFTEN) == 0 or step in (1, 2, 4):
             labels, cost, excess = dual.improved()
             if excess <= 0.0 and core.offset + cost < incumbent.cost:
