@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class Result:
         hopeless: whether the arguments alone are too large, however they are cut.
         found: what the search's own answer costs, as it counts; inf where it does not fit. A template may have taken its place
             whose estimate is less, though it counts more.
-        least: what no plan costs less than even with memory to spare; -inf where nothing is proven.
+        least: what no plan on a mesh that is glanced at costs less than even with memory to spare; -inf where nothing is proven.
     """
 
     best: Candidate
@@ -148,6 +148,14 @@ class Planner:
         with collection_paused():
             return self._glance(below)
 
+    def least(self, result: Result) -> float:
+        """Seconds that no plan takes less than, even with memory to spare; `result` is what a glance gave."""
+        least = result.least
+        with collection_paused():
+            for space in self._finer():
+                least = min(least, nearly(space, least * (1 - WORTHWHILE)).bound)
+        return least
+
     def against(self, result: Result, strategies: Sequence[str]) -> Result:
         """A result, or that of one of the strategies where its estimate is better.
 
@@ -203,23 +211,26 @@ class Planner:
 
     def _refined(self, result: Result) -> Result:
         """The same with meshes of more axes, of which only what is better by a worthwhile part is looked for."""
-        best, bound, digits, own = result.best, result.bound, result.digits, result.found
-        count = result.meshes
-        for mesh in self._meshes()[len(self._coarse()) :]:
-            space = self._space(mesh)
-            if sum(matrix.size for matrix in space.matrices) > MOST_PAIRS:
-                continue
-            count += 1
-            digits = max(digits, space.digits)
-            cutoff = best.cost * (1 - WORTHWHILE) if best.fits else np.inf
+        best, bound, own = result.best, result.bound, result.found
+        spaces = list(self._finer())
+        for space in spaces:
+            cutoff = min(best.cost, own) * (1 - WORTHWHILE) if best.fits else np.inf
             solved = nearly(space, cutoff)
             least = solved.bound
             if solved.cost < cutoff:
                 candidate, least = search(solved, "auto", cutoff)
-                if better(best, candidate) is candidate:
-                    best, own = candidate, candidate.cost
+                best, own = better(best, candidate), min(own, candidate.cost) if candidate.fits else own
             bound = min(bound, least)
-        return dataclasses.replace(result, best=best, meshes=count, digits=digits, bound=bound, found=own)
+        digits = max([result.digits, *(space.digits for space in spaces)])
+        meshes = result.meshes + len(spaces)
+        return dataclasses.replace(result, best=best, meshes=meshes, digits=digits, bound=bound, found=own)
+
+    def _finer(self) -> Iterator[Space]:
+        """The spaces of the meshes of more axes."""
+        for mesh in self._meshes()[len(self._coarse()) :]:
+            space = self._space(mesh)
+            if sum(matrix.size for matrix in space.matrices) <= MOST_PAIRS:
+                yield space
 
     def _glance(self, below: float) -> Result:
         found = [solve(self.natural)]
