@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -82,9 +81,11 @@ def plan(
 
     prepared = task if isinstance(task, Prepared) else Prepared(task)
 
-    def trial(schedule: Schedule, below: float = math.inf) -> Trial:
+    def trial(schedule: Schedule, below: float | None = None) -> Trial:
         program, planner = prepared.on(schedule, cluster, pins, axes)
-        return Trial(program, planner, planner.glance(below) if strategy == "auto" else planner.plan(strategy))
+        if strategy != "auto":
+            return Trial(program, planner, planner.plan(strategy))
+        return Trial(program, planner, planner.glance(below) if below is not None else planner.first())
 
     begin = time.perf_counter()
     first = trial(prepared.task.schedule)
@@ -93,9 +94,9 @@ def plan(
     traced = 0.0 if isinstance(task, Prepared) else program.capture_s + program.analyse_s
     made, result = _planned(program, planner, strategy, begin + traced, beside)
     made = dataclasses.replace(made, made_for=identity(first.program, cluster, strategy))
-    if found is not first and np.isfinite(first.result.least):
+    if found is not first and np.isfinite(first.planner.least):
         # Parts of the batch and what is computed again only add to what the whole at once takes.
-        made = dataclasses.replace(made, searched={**made.searched, "least_s": first.planner.least(first.result)})
+        made = dataclasses.replace(made, searched={**made.searched, "least_s": first.planner.least})
     for note in unknown(program.graph, cluster.device):
         warnings.warn(str(note), stacklevel=2)
     return dataclasses.replace(made, what_if=prospects(program, planner, strategy, result)) if what_if else made

@@ -62,7 +62,6 @@ class Result:
         hopeless: whether the arguments alone are too large, however they are cut.
         found: what the search's own answer costs, as it counts; inf where it does not fit. A template may have taken its place
             whose estimate is less, though it counts more.
-        least: what no plan on a mesh that is glanced at costs less than even with memory to spare; -inf where nothing is proven.
     """
 
     best: Candidate
@@ -72,7 +71,6 @@ class Result:
     bound: float = -np.inf
     hopeless: bool = False
     found: float = np.inf
-    least: float = -np.inf
 
     @property
     def gap(self) -> float | None:
@@ -116,7 +114,11 @@ class Planner:
         self._chains: dict[int, Chains] = {}
         self._natural: Space | None = None
         self._results: dict[str, Result] = {}
+        self._coarsely: list[Solved] = []
         self._glanced: Result | None = None
+        self.least = (
+            -np.inf
+        )  # what no plan costs less than even with memory to spare; -inf until all meshes were looked at
 
     def on(self, cluster: Cluster, axes: int) -> Planner:
         """The same program on another cluster: what does not depend on it is not worked out again.
@@ -129,7 +131,7 @@ class Planner:
         checked(self.outline.graph, self.outline.structure, cluster, self.pins)
         other = copy.copy(self)
         other.cluster, other.axes, other._natural, other._results = cluster, axes, None, {}
-        other._glanced = None
+        other._coarsely, other._glanced, other.least = [], None, -np.inf
         return other
 
     def plan(self, strategy: str) -> Result:
@@ -139,22 +141,19 @@ class Planner:
                 self._results[strategy] = self._planned(strategy)
         return self._results[strategy]
 
+    def first(self) -> Result:
+        """What "auto" finds where the cheapest plan of all fits, or else what a glance does."""
+        with collection_paused():
+            return self._cheapest() or self._glance(np.inf)
+
     def glance(self, below: float) -> Result:
-        """What "auto" finds without the templates, which it may be worse than where memory binds.
+        """What "auto" finds on meshes of few axes without the templates, which it may be worse than where memory binds.
 
         Args:
             below: seconds; where no plan takes less even with memory to spare, none is made to fit.
         """
         with collection_paused():
             return self._glance(below)
-
-    def least(self, result: Result) -> float:
-        """Seconds that no plan takes less than, even with memory to spare; `result` is what a glance gave."""
-        least = result.least
-        with collection_paused():
-            for space in self._finer():
-                least = min(least, nearly(space, least * (1 - WORTHWHILE)).bound)
-        return least
 
     def against(self, result: Result, strategies: Sequence[str]) -> Result:
         """A result, or that of one of the strategies where its estimate is better.
@@ -200,6 +199,9 @@ class Planner:
         return space.restricted(space.kept(pinned(self.outline.graph, self.outline.structure, mesh, self.pins)))
 
     def _auto(self) -> Result:
+        cheapest = self._cheapest() if self._glanced is None else None
+        if cheapest is not None:
+            return cheapest
         result = self._glanced or self._glance(np.inf)
         if result.limited and not result.hopeless:
             # Where memory binds the search is not exact: the templates seed it.
@@ -208,6 +210,29 @@ class Planner:
                 best = better(best, dataclasses.replace(self.plan(name).best, strategy="auto"))
             result = dataclasses.replace(result, best=best)
         return result if result.hopeless else self._refined(result)
+
+    def _cheapest(self) -> Result | None:
+        """The cheapest plan of all meshes, if it fits."""
+        found = list(self._solved())
+        for space in self._finer():
+            found.append(nearly(space, min(solved.cost for solved in found) * (1 - WORTHWHILE)))
+        self.least = min(solved.bound for solved in found)
+        solved = min(found, key=lambda one: one.cost)
+        best = priced(solved.space, "auto", solved.labels)
+        if not best.fits:
+            return None
+        digits = max(solved.space.digits for solved in found)
+        self._results["auto"] = Result(best, len(found), digits, bound=self.least, found=best.cost)
+        return self._results["auto"]
+
+    def _solved(self) -> Sequence[Solved]:
+        """The cheapest choice on every mesh of few axes, memory aside."""
+        if not self._coarsely:
+            self._coarsely.append(solve(self.natural))
+            for mesh in self._coarse()[1:]:
+                cutoff = min(solved.cost for solved in self._coarsely) * (1 - WORTHWHILE)
+                self._coarsely.append(solve(self._space(mesh), cutoff))
+        return self._coarsely
 
     def _refined(self, result: Result) -> Result:
         """The same with meshes of more axes, of which only what is better by a worthwhile part is looked for."""
@@ -233,15 +258,12 @@ class Planner:
                 yield space
 
     def _glance(self, below: float) -> Result:
-        found = [solve(self.natural)]
-        for mesh in self._coarse()[1:]:
-            cutoff = min(solved.cost for solved in found) * (1 - WORTHWHILE)
-            found.append(solve(self._space(mesh), cutoff))
+        found = self._solved()
         digits = max(solved.space.digits for solved in found)
         best, bound, fitted = self._first_that_fits(found, below)
         beyond = not fitted and hopeless(found[0].space, priced(found[0].space, "auto", found[0].labels))
-        own, least = best.cost if best.fits else np.inf, min(solved.bound for solved in found)
-        result = Result(best, len(found), digits, not fitted, bound, beyond, own, least)
+        own = best.cost if best.fits else np.inf
+        result = Result(best, len(found), digits, not fitted, bound, beyond, own)
         if best.fits or below == np.inf:
             self._glanced = result
         return result
