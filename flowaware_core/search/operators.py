@@ -27,7 +27,7 @@ from flowaware_core.search.terms import majors
 # The gap that is promised: where the usual number of steps leaves more, so many times as many are made.
 CERTIFIED, PATIENCE = 0.01, 8
 # Rounds of "solve under the limit at the moments known, look where the answer is fullest".
-ROUNDS = 5
+ROUNDS = 12
 # Steps of the bound under the limit, and the gap that is near enough then and on meshes of many axes.
 QUICK, NEAR = 400, 0.002
 
