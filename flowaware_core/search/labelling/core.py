@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Core:
     def sizes(self) -> list[int]:
         return [len(cost) for cost in self.costs]
 
-    @property
+    @functools.cached_property
     def entries(self) -> int:
         """Allowed label pairs of all edges and labels of all nodes."""
         allowed: dict[int, int] = {}

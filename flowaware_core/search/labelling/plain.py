@@ -28,6 +28,7 @@ class Passes:
         owner = np.repeat(np.arange(len(sizes)), np.diff(graph.first))
         self.spans = [slice(a, b) for a, b in zip(graph.offset[:-1].tolist(), graph.offset[1:].tolist(), strict=True)]
         self.halves: list[list[tuple[int, slice, slice, np.ndarray]]] = [[] for _ in sizes]
+        self._sums: dict[tuple[int, ...], np.ndarray] = {}
         for half, (node, other) in enumerate(zip(owner.tolist(), graph.other.tolist(), strict=True)):
             here, there = int(sizes[node]), int(sizes[other])
             start, into, out = (int(a[half]) for a in (graph.matrix, graph.message, graph.reverse))
@@ -57,7 +58,10 @@ class Passes:
             belief -= least
             belief *= self.graph.share[node]
             for message, back, matrix in ahead:
-                sent = least_of((belief - message)[:, None] + matrix)
+                sums = self._sums.get(matrix.shape)
+                if sums is None:  # one place for all: it stays in the processor's cache
+                    sums = self._sums[matrix.shape] = np.empty(matrix.shape)
+                sent = least_of(np.add((belief - message)[:, None], matrix, out=sums))
                 least = least_of(sent)
                 bound += float(least)
                 messages[back] = sent - least
