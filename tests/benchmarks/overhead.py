@@ -100,7 +100,7 @@ def measure(task: fa.Task, args: Any, rounds: int) -> dict[str, float]:
     """Milliseconds of a step of each, and the quartiles of their ratio less one."""
     planned = fa.apply(fa.plan(task, device()), task, devices=jax.devices()[:1])
     steps = {"plain": jax.jit(task.step, donate_argnums=(0,)), "engine": planned}
-    states = {name: jax.device_put(jax.tree.map(np.array, args[0]), jax.devices()[0]) for name in steps}
+    states = {name: jax.device_put(jax.tree.map(lambda leaf: leaf.copy(), args[0]), jax.devices()[0]) for name in steps}
     states["engine"] = jax.device_put(states["engine"], planned.in_shardings[0])
     batches = {
         "plain": jax.device_put(args[1], jax.devices()[0]),
