@@ -221,8 +221,11 @@ class Planner:
         best = priced(solved.space, "auto", solved.labels)
         if not best.fits:
             return None
+        if best.cost > best.estimate.step_s * (1 + WORTHWHILE):  # copies are shared: another's estimate may be less
+            other = min(self._solved(), key=lambda one: one.cost)
+            best = better(priced(other.space, "auto", other.labels), best)
         digits = max(solved.space.digits for solved in found)
-        self._results["auto"] = Result(best, len(found), digits, bound=self.least, found=best.cost)
+        self._results["auto"] = Result(best, len(found), digits, bound=self.least, found=solved.cost)
         return self._results["auto"]
 
     def _solved(self) -> Sequence[Solved]:
