@@ -174,7 +174,7 @@ def _inside(core: Core, dual: Dual, incumbent: Incumbent, cutoff: float, budget:
             rest = slack.without(cut - core.offset) if np.isfinite(cut) else core
         if rest.entries > 0.9 * core.entries:
             return max(bound, _exactly(core, incumbent, budget)) if core.entries <= budget.exact else bound
-        before = incumbent.cost
+        before = min(incumbent.cost, cutoff)
         inside = search(rest, incumbent, cut, budget)
         bound = max(bound, min(cut, inside))
         if _closed(bound, incumbent.cost, cutoff, budget.gap):
