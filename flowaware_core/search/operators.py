@@ -77,7 +77,7 @@ def solve(space: Space, cutoff: float = np.inf) -> Solved:
 
 
 def nearly(space: Space, cutoff: float) -> Solved:
-    """The same, but what is near the cheapest will do, and no more than the usual number of steps are made."""
+    """As `solve`, but what is near the cheapest will do, and no more than the usual number of steps are made."""
     solution = labelling.solve(labelling.Problem(space.costs, space.edges, space.matrices), cutoff=cutoff, gap=NEAR)
     return Solved(space, solution.labels, solution.cost, min(solution.lower_bound, cutoff))
 

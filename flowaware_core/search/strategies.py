@@ -116,9 +116,8 @@ class Planner:
         self._results: dict[str, Result] = {}
         self._coarsely: list[Solved] = []
         self._glanced: Result | None = None
-        self.least = (
-            -np.inf
-        )  # what no plan costs less than even with memory to spare; -inf until all meshes were looked at
+        # What no plan costs less than even with memory to spare; -inf until all meshes were looked at.
+        self.least = -np.inf
 
     def on(self, cluster: Cluster, axes: int) -> Planner:
         """The same program on another cluster: what does not depend on it is not worked out again.
@@ -221,9 +220,10 @@ class Planner:
         best = priced(solved.space, "auto", solved.labels)
         if not best.fits:
             return None
-        if best.cost > best.estimate.step_s * (1 + WORTHWHILE):  # copies are shared: another's estimate may be less
-            other = min(self._solved(), key=lambda one: one.cost)
-            best = better(priced(other.space, "auto", other.labels), best)
+        coarse = min(self._solved(), key=lambda one: one.cost)
+        if coarse is not solved and best.cost > best.estimate.step_s * (1 + WORTHWHILE):
+            # Copies are shared, which is in the estimates alone: the other's may be less.
+            best = better(priced(coarse.space, "auto", coarse.labels), best)
         digits = max(solved.space.digits for solved in found)
         self._results["auto"] = Result(best, len(found), digits, bound=self.least, found=solved.cost)
         return self._results["auto"]
