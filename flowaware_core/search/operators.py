@@ -78,7 +78,7 @@ def solve(space: Space, cutoff: float = np.inf) -> Solved:
 
 def nearly(space: Space, cutoff: float) -> Solved:
     """As `solve`, but what is near the cheapest will do, and no more than the usual number of steps are made."""
-    solution = labelling.solve(labelling.Problem(space.costs, space.edges, space.matrices), cutoff=cutoff, gap=NEAR)
+    solution = _solved(space, space.costs, cutoff, gap=NEAR)
     return Solved(space, solution.labels, solution.cost, min(solution.lower_bound, cutoff))
 
 
@@ -120,12 +120,16 @@ def better(one: Candidate, other: Candidate) -> Candidate:
 
 
 def _solved(
-    space: Space, costs: tuple[np.ndarray, ...], cutoff: float = np.inf, start: np.ndarray | None = None
+    space: Space,
+    costs: tuple[np.ndarray, ...],
+    cutoff: float = np.inf,
+    start: np.ndarray | None = None,
+    gap: float = labelling.EQUAL,
 ) -> labelling.Solution:
     """The answer of the labelling core; from a `start`, with more patience."""
     problem = labelling.Problem(costs, space.edges, space.matrices)
     if start is None:
-        return labelling.solve(problem, cutoff=cutoff)
+        return labelling.solve(problem, cutoff=cutoff, gap=gap)
     return labelling.solve(problem, cutoff=cutoff, seeds=(start,), iterations=PATIENCE * labelling.ITERATIONS)
 
 

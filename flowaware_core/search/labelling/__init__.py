@@ -3,6 +3,7 @@ JAX.
 """
 
 from flowaware_core.search.labelling.problem import Problem, Solution
+from flowaware_core.search.labelling.search import EQUAL
 from flowaware_core.search.labelling.solve import ITERATIONS, solve
 
-__all__ = ["ITERATIONS", "Problem", "Solution", "solve"]
+__all__ = ["EQUAL", "ITERATIONS", "Problem", "Solution", "solve"]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import flowaware_core as fa
+from flowaware_core.cluster.mesh import meshes
 from flowaware_core.cost.resharding import Chains
 from flowaware_core.program import Program
 from flowaware_core.search.labelling import Problem
@@ -175,8 +176,8 @@ def test_a_level_split_in_two_axes_has_every_plan_of_the_whole_one_at_the_same_c
     cluster = fa.Cluster("wide", DEVICE, (fa.Level("node", 8, 1e8, 1e-5), fa.Level("card", 2, 1e9, 1e-6)))
     planner = Planner(captured.graph, captured.structure, cluster)
     whole = planner.natural
-    found = {mesh.sizes: planner._space(mesh) for mesh in planner._meshes()}
-    split = found[4, 2, 2]
+    mesh = next(mesh for mesh in meshes(cluster) if mesh.sizes == (4, 2, 2))
+    split = Space.of(planner.outline, mesh, DEVICE, Chains(3))
     rng = np.random.default_rng(0)
     for _ in range(20):
         labels = np.array([rng.integers(len(options)) for options in whole.labels])
