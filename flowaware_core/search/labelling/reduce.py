@@ -22,13 +22,37 @@ from flowaware_core.search.labelling.usage import Usage, compressed, grouped
 LARGEST_COMPARISON = 30_000_000  # label x label x label entries above which dominance is not looked for
 # The same where memory has no limit: message passing leaves such labels out sooner.
 LARGEST_UNLIMITED = 10_000
-LARGEST_ELIMINATION = 50_000  # label x label x label entries above which a node between two others stays
+# Label x label x label entries above which a node between two others stays: taking it out costs as much as some dozens of sweeps over
+# its edges, and spares the messages two hops.
+LARGEST_ELIMINATION = 4_000_000
 
 WORTHWHILE = 0.97  # part of the labels left after a round above which no further round is made
 
 
 class Infeasible(Exception):
     """Every label of some node is forbidden."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Between:
+    """The best labels of a node between two others, looked up as in a table [labels of the one, labels of the other].
+
+    Attributes:
+        left: [labels of the one, labels of the node] with the node's own costs.
+        right: [labels of the node, labels of the other].
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+
+    def __getitem__(self, labels: tuple[int, int]) -> int:
+        one, other = labels
+        return int(np.argmin(self.left[one] + self.right[:, other]))
+
+
+# A node that was taken out: its original labels then, which of them it takes as a table of the labels of its parents, and those, each
+# with its original labels at that time.
+Step = tuple[int, np.ndarray, np.ndarray | Between, list[tuple[int, np.ndarray]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +63,14 @@ class Reduction:
         core: what is left; all node costs finite.
         nodes: for each of its nodes the number in the original core.
         names: for each of its nodes the original labels of its labels, ascending.
-        steps: (node, table, parents) in the order of removal: the label of the node is the table's entry at the labels
-            of the parents, each a (node, its original labels at that time).
+        steps: what was taken out, in that order.
         total: nodes of the original core.
     """
 
     core: Core
     nodes: list[int]
     names: list[np.ndarray]
-    steps: list[tuple[int, np.ndarray, list[tuple[int, np.ndarray]]]]
+    steps: list[Step]
     total: int
 
     def restore(self, labels: np.ndarray) -> np.ndarray:
@@ -55,8 +78,8 @@ class Reduction:
         result = np.zeros(self.total, dtype=np.int64)
         for node, names, label in zip(self.nodes, self.names, labels, strict=True):
             result[node] = names[label]
-        for node, table, parents in reversed(self.steps):
-            result[node] = table[tuple(np.searchsorted(names, result[parent]) for parent, names in parents)]
+        for node, names, table, parents in reversed(self.steps):
+            result[node] = names[table[tuple(np.searchsorted(known, result[parent]) for parent, known in parents)]]
         return result
 
 
@@ -100,6 +123,15 @@ def _regret(matrix: np.ndarray) -> np.ndarray:
     return result
 
 
+def _through(cost: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """[a, b] = the least of cost[k] + left[k, a] + right[k, b]."""
+    before = left.T + cost
+    found, sums = np.empty((left.shape[1], right.shape[1])), np.empty(right.shape)
+    for row, costs in enumerate(before):
+        np.minimum.reduce(np.add(costs[:, None], right, out=sums), out=found[row])
+    return found
+
+
 def _banded(nodes: Sequence[int], neighbours: Sequence[Mapping[int, Any]]) -> list[int]:
     """The nodes in an order in which neighbours stand close to each other.
 
@@ -141,7 +173,7 @@ class _Reducer:
         self.fixed_rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.usage = core.usage
         self.alive = [True] * count
-        self.steps: list[tuple[int, np.ndarray, list[tuple[int, np.ndarray]]]] = []
+        self.steps: list[Step] = []
         self.offset = core.offset
         self.queue: deque[int] = deque(range(count))
         self.queued = [True] * count
@@ -223,9 +255,9 @@ class _Reducer:
     def _name(self, node: int) -> np.ndarray:
         return self.pool.arrays[self.names[node]]
 
-    def _remove(self, node: int, table: np.ndarray, parents: list[int]) -> None:
+    def _remove(self, node: int, table: np.ndarray | Between, parents: list[int]) -> None:
         """Takes a node out; its label is `table` (of its labels now) indexed by the labels of the parents."""
-        self.steps.append((node, self._name(node)[table], [(parent, self._name(parent)) for parent in parents]))
+        self.steps.append((node, self._name(node), table, [(parent, self._name(parent)) for parent in parents]))
         self.alive[node] = False
 
     # One node ---------------------------------------------------------------------------------------------------------
@@ -294,7 +326,8 @@ class _Reducer:
     def _eliminate(self, node: int) -> None:
         """Min-plus elimination of a node with at most two neighbours and no memory."""
         others = list(self.neighbours[node])
-        matrices = [self.pool.arrays[self.neighbours[node][other]] for other in others]
+        keys = [self.neighbours[node][other] for other in others]
+        matrices = [self.pool.arrays[key] for key in keys]
         cost = self.costs[node]
         for other in others:
             self._disconnect(node, other)
@@ -308,15 +341,9 @@ class _Reducer:
             self._remove(node, np.argmin(table, axis=0), others)
             self._touch(others[0])
         else:
-            left, right = matrices[0].T + cost, matrices[1]
-            choice = np.empty((left.shape[0], right.shape[1]), dtype=np.int64)
-            value = np.empty(choice.shape)
-            for row in range(len(left)):
-                table = left[row][:, None] + right
-                choice[row] = np.argmin(table, axis=0)
-                value[row] = table[choice[row], np.arange(table.shape[1])]
-            self._remove(node, choice, others)
-            self._connect(others[0], others[1], self.pool.add(value))
+            through = self.pool.derive("through", _through, self.pool.add(cost), *keys)
+            self._remove(node, Between(matrices[0].T + cost, matrices[1]), others)
+            self._connect(*others, through)
 
     def _drop_dominated(self, node: int) -> None:
         """Leaves out labels that another label can replace at no more cost and no more memory, whatever the
