@@ -35,6 +35,7 @@ class Chains:
         self.moves: list[tuple[str, tuple[int, ...]]] = [
             (kind, chosen) for kind in ("all-gather", "all-to-all") for chosen in sets
         ]
+        self._scattered: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
         self._known: dict[int, np.ndarray] = {}
         self._move: dict[int, np.ndarray] = {}
         self._at: dict[int, np.ndarray] = {}
@@ -51,6 +52,19 @@ class Chains:
         if len(missing):
             self._fill(rank, sources[missing[:, 0]], targets[missing[:, 1]])
         return self._move[rank][pairs], self._at[rank][pairs]
+
+    def scattered(self, source: int, rank: int, axes: tuple[int, ...]) -> list[int]:
+        """The layouts that a reduce-scatter over the axes ends in."""
+        key = source, rank, axes
+        if key not in self._scattered:
+            base = rank + 1
+            added = [sum((dim + 1) * base**axis for axis in axes) for dim in range(rank)]
+            self._scattered[key] = [
+                source + more
+                for before, more in zip(layout(source, rank, self.axes), added, strict=True)
+                if before + axes == tuple(sorted(before + axes))
+            ]
+        return self._scattered[key]
 
     def _fill(self, rank: int, sources: np.ndarray, targets: np.ndarray) -> None:
         """`layout.steps` for many pairs at once: exchanges first, then all-gathers, dimension by dimension."""
@@ -137,6 +151,17 @@ class Resharding:
             self._affine[kind, axes] = (large - none) / LARGE, none
         return self._affine[kind, axes]
 
+    def permutes(self, sizes: np.ndarray, axes: np.ndarray) -> np.ndarray:
+        """[labels] time of handing so many bytes on to the neighbour along some axes, given as [labels, axes]."""
+        found = np.zeros(len(sizes))
+        numbers = axes @ 2 ** np.arange(axes.shape[1])
+        for number in np.unique(numbers):
+            rows = numbers == number
+            chosen = tuple(axis for axis in range(axes.shape[1]) if number >> axis & 1)
+            slope, latency = self._of_bytes("collective-permute", chosen)
+            found[rows] = slope * sizes[rows] + latency
+        return found
+
     def numbers(self, dims: Sequence[int], labels: np.ndarray) -> np.ndarray:
         """The layouts of a tensor under labels.
 
@@ -181,21 +206,10 @@ class Resharding:
             if len(partial) > 1:
                 continue
             scattered = self.collective("reduce-scatter", size, partial[0])
-            for target in self._scattered(number, len(shape), partial[0]):
+            for target in self.chains.scattered(number, len(shape), partial[0]):
                 if target in position:
                     table[row, position[target]] = scattered
         return table
-
-    def _scattered(self, source: int, rank: int, axes: tuple[int, ...]) -> list[int]:
-        """The layouts that a reduce-scatter over the axes ends in."""
-        natural = layout(source, rank, len(self.mesh.axes))
-        base = rank + 1
-        added = [sum((dim + 1) * base**axis for axis in axes) for dim in range(rank)]
-        return [
-            source + more
-            for before, more in zip(natural, added, strict=True)
-            if before + axes == tuple(sorted(before + axes))
-        ]
 
     def _bytes(self, shape: Sequence[int], itemsize: int) -> np.ndarray:
         """Bytes of a device's shard under every layout; a dimension that does not divide is padded."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cluster.model import Device
-from flowaware_core.cost import communication, compute
+from flowaware_core.cost import compute
 from flowaware_core.cost.resharding import Chains, Resharding, partials, scalar
 from flowaware_core.graph.model import Graph
-from flowaware_core.graph.placement import Assignment, exchanges, factor_layout
+from flowaware_core.graph.placement import Assignment
 from flowaware_core.search.repeats import Repeats
-from flowaware_core.search.terms import Borders, Counts, Terms, Transfer, Work
+from flowaware_core.search.terms import Borders, Counts, Terms, Transfer, Work, majors
 
 Labels = tuple[Assignment, ...]
 Key = tuple[object, ...]
@@ -93,22 +94,30 @@ class Pricing:
         """Time of the exchanges between neighbours under each label of an operator."""
         key = (term, id(labels))
         if key not in self._exchanges:
-            found, known = np.zeros(len(labels)), {}
-            bordered = {border.operand for factor in term.rule.factors for border in factor.borders}
-            for label, assignment in enumerate(labels):
-                wanted = exchanges(term.rule, assignment)
-                if wanted:
-                    layouts = tuple(
-                        factor_layout(dims, assignment) if operand in bordered else None
-                        for operand, dims in enumerate(term.rule.operands)
-                    )
-                    if (layouts, wanted) not in known:
-                        moves = communication.borders(term.shapes, term.itemsizes, layouts, wanted, self.mesh.sizes)
-                        times = (self.resharding.collective(move.kind, move.bytes, move.axes) for move in moves)
-                        known[layouts, wanted] = sum(times)
-                    found[label] = known[layouts, wanted]
+            array, found = self._array(labels), np.zeros(len(labels))
+            shapes: dict[int, np.ndarray] = {}  # of every operand's shard, with the borders that it has by then
+            for index, factor in enumerate(term.rule.factors):
+                axes = array == index
+                rows = np.flatnonzero(axes.any(axis=1))
+                for border in factor.borders if len(rows) else ():
+                    operand = border.operand
+                    if operand not in shapes:
+                        shapes[operand] = self._shards(term.shapes[operand], majors(term.rule.operands[operand]), array)
+                    lengths = shapes[operand][rows]
+                    lengths[:, border.dim] = 1
+                    amounts = lengths.prod(axis=1) * term.itemsizes[operand]
+                    for length in (border.before, border.after):
+                        if length:
+                            found[rows] += self.resharding.permutes(amounts * length, axes[rows])
+                    shapes[operand][rows, border.dim] += border.before + border.after
             self._exchanges[key] = found
         return self._exchanges[key]
+
+    def _shards(self, shape: Sequence[int], dims: Sequence[int], array: np.ndarray) -> np.ndarray:
+        """[labels, dims] lengths of an operand's largest shard, whose dimensions are these factors."""
+        sizes = np.array(self.mesh.sizes)
+        cuts = [np.where(array == dim, sizes, 1).prod(axis=1) if dim >= 0 else np.ones(len(array), int) for dim in dims]
+        return -(-np.array(shape, dtype=np.int64) // np.array(cuts, dtype=np.int64).T)
 
     def _work(self, terms: Terms, work: Work, labels: Labels) -> np.ndarray:
         key = (work, id(labels))
@@ -124,13 +133,11 @@ class Pricing:
         items = tuple(sorted(counts.items(), key=repr) if len(counts) > 1 else counts.items())
         key = (items, id(left), id(right), times)
         if key not in self._sums:
-            total = np.zeros((len(left), len(right)))
-            for (term, forward), count in items:
-                if forward:
-                    total += times * count * self._transfer(term, left, right)
-                else:
-                    total += times * count * self._transfer(term, right, left).T
-            self._sums[key] = total
+            parts = (
+                times * count * (self._transfer(term, left, right) if forward else self._transfer(term, right, left).T)
+                for (term, forward), count in items
+            )
+            self._sums[key] = functools.reduce(np.add, parts)
         return self._sums[key]
 
     def _transfer(self, term: Transfer, source: Labels, target: Labels) -> np.ndarray:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowaware_core.search.labelling import plain
+from flowaware_core.search.labelling import flat, plain
+from flowaware_core.search.labelling.core import Core
 from flowaware_core.search.labelling.flat import Graph, Rows
 from flowaware_core.search.labelling.local import BLOCK, Local
 
@@ -35,21 +36,21 @@ class Dual:
         done: whether further steps are not worth their time.
     """
 
-    def __init__(self, graph: Graph, rows: Rows, offset: float) -> None:
+    def __init__(self, core: Core) -> None:
+        graph, rows = flat.graph(core), flat.rows(core)
         sizes = np.diff(graph.offset)
-        self.graph, self.rows = graph, rows
+        self.core, self.graph, self.rows = core, graph, rows
         self.labels = np.zeros(len(sizes), dtype=np.int64)
         self.bound = -np.inf
         self.prices = np.zeros(len(rows.capacity))
         self.messages = np.zeros(int(np.repeat(sizes, np.diff(graph.first)).sum()))
         self.done = False
-        self._offset = offset
         self._now_prices, self._now_messages = self.prices.copy(), self.messages.copy()
         self._costs = np.empty_like(graph.cost)
         self._room = np.empty(len(rows.capacity))
         self._blocks = np.empty(-(-len(rows.capacity) // BLOCK))
         small = not len(rows.capacity) and len(graph.other) <= plain.MOST_HALVES
-        self.passes = plain.Passes(graph) if small else None
+        self.passes = plain.Passes(graph, core) if small else None
         self._visits = 0
         self._distance = 0.0  # from the best bound to the level
         self._mark, self._tries = -np.inf, 0
@@ -85,7 +86,7 @@ class Dual:
             self._distance *= LOWER
             self._now_prices[:], self._now_messages[:] = self.prices, self.messages
             self._sweep()
-            known = cost - self.bound if np.isfinite(cost) else abs(self.bound + self._offset)
+            known = cost - self.bound if np.isfinite(cost) else abs(self.bound + self.core.offset)
             self.done = self._distance <= DONE * known
 
     def improved(self) -> tuple[np.ndarray, float, float]:
@@ -93,7 +94,7 @@ class Dual:
         it fits).
         """
         if self.passes is None:
-            return Local(self.graph, self.rows).improved(self.labels)
+            return Local(self._filled(), self.rows).improved(self.labels)
         labels = self.labels.copy()
         self.passes.descend(labels, ROUNDS)
         return labels, self.passes.cost(labels), 0.0
@@ -104,7 +105,7 @@ class Dual:
             return self.passes.sweep(costs, messages, labels, False)
         from flowaware_core.search.labelling import kernels
 
-        return kernels.sweep(self.graph, costs, messages, labels, False)
+        return kernels.sweep(self._filled(), costs, messages, labels, False)
 
     def node_costs(self) -> np.ndarray:
         """Node costs under the prices of the best bound."""
@@ -125,17 +126,24 @@ class Dual:
         else:
             from flowaware_core.search.labelling import kernels
 
-            kernels.priced(self.graph, self.rows, self._now_prices, self._costs)
-            kernels.sweep(self.graph, self._costs, self._now_messages, self.labels, True)
-            bound = kernels.sweep(self.graph, self._costs, self._now_messages, self.labels, False)
+            graph = self._filled()
+            kernels.priced(graph, self.rows, self._now_prices, self._costs)
+            kernels.sweep(graph, self._costs, self._now_messages, self.labels, True)
+            bound = kernels.sweep(graph, self._costs, self._now_messages, self.labels, False)
             self._last = bound - float(self._now_prices @ self.rows.capacity)
-            kernels.measure(self.graph, self.rows, self.labels, self._room, self._blocks)
+            kernels.measure(graph, self.rows, self.labels, self._room, self._blocks)
         if self._last > self.bound:
             self.bound = self._last
             self.prices[:], self.messages[:] = self._now_prices, self._now_messages
 
+    def _filled(self) -> Graph:
+        """The graph with its matrices, as compiled loops want it."""
+        if len(self.graph.other) and not len(self.graph.table):
+            self.graph = flat.filled(self.graph, self.core)
+        return self.graph
+
     def _first_distance(self, cost: float) -> float:
-        distance = FIRST_LEVEL * abs(self.bound + self._offset)
+        distance = FIRST_LEVEL * abs(self.bound + self.core.offset)
         if np.isfinite(cost):
             distance = min(distance, 0.5 * (cost - self.bound)) or 0.5 * (cost - self.bound)
         return distance or 1e-3 * float(self.graph.table.max(initial=0.0) + np.abs(self.graph.cost).max(initial=1.0))
@@ -143,5 +151,5 @@ class Dual:
     def _stand_still(self) -> None:
         self._tries += 1
         if self._tries > PATIENCE:
-            self.done = self.bound <= self._mark + STILL * abs(self.bound + self._offset)
+            self.done = self.bound <= self._mark + STILL * abs(self.bound + self.core.offset)
             self._mark, self._tries = self.bound, 0

@@ -21,7 +21,8 @@ class Graph(NamedTuple):
         matrix: [halves] where its matrix, [labels here, labels there], starts in `table`.
         message: [halves] where its message, one number per label here, starts in an array of messages.
         share: [nodes] part of a node's belief that it sends along each edge.
-        table: all different matrices; a forbidden pair has a cost that no labelling without one can reach.
+        table: all different matrices; a forbidden pair has a cost that no labelling without one can reach. Empty where nothing
+            compiled has to read them, see `filled`.
     """
 
     offset: np.ndarray
@@ -55,48 +56,59 @@ class Rows(NamedTuple):
 
 
 def graph(core: Core) -> Graph:
-    """The nodes and edges of a core whose node costs are finite."""
+    """The nodes and edges of a core whose node costs are finite; without the matrices."""
     sizes = np.array(core.sizes, dtype=np.int64)
-    halves: list[list[tuple[int, int, int]]] = [[] for _ in core.costs]  # (other, edge, start of the matrix)
-    starts: dict[tuple[int, bool], int] = {}
-    tables = []
-    length = 0
-
-    def place(matrix: np.ndarray, turned: bool) -> int:
-        nonlocal length
-        start = starts.get((id(matrix), turned))
-        if start is None:
-            start = starts[id(matrix), turned] = length
-            tables.append(np.ravel(matrix.T if turned else matrix))
-            length += matrix.size
-        return start
-
-    for edge, ((i, j), matrix) in enumerate(zip(core.edges, core.matrices, strict=True)):
-        halves[i].append((j, edge, place(matrix, False)))
-        halves[j].append((i, edge, place(matrix, True)))
+    halves = _halves(core)
     counts = [len(items) for items in halves]
-    flat = [item for items in halves for item in sorted(items)]
+    flat = [item for items in halves for item in items]
     owner = np.repeat(np.arange(len(sizes)), counts)
-    other, number, matrix_start = (
-        np.array(column, dtype=np.int64) for column in (zip(*flat, strict=True) if flat else ((), (), ()))
-    )
+    other, number = (np.array(column, dtype=np.int64) for column in (zip(*flat, strict=True) if flat else ((), ())))
     by_edge = np.argsort(number, kind="stable").reshape(-1, 2)
     reverse = np.empty(len(flat), dtype=np.int64)
     reverse[by_edge[:, 0]], reverse[by_edge[:, 1]] = by_edge[:, 1], by_edge[:, 0]
     ahead = np.bincount(owner, other > owner, len(sizes))
-    table = np.concatenate([np.zeros(0), *tables])
-    table[np.isinf(table)] = forbidden(core)
     return Graph(
         offset=_starts(sizes),
         cost=np.concatenate(core.costs),
         first=_starts(counts),
         other=other,
         reverse=reverse,
-        matrix=matrix_start,
+        matrix=np.zeros(len(flat), dtype=np.int64),
         message=_starts(sizes[owner])[:-1],
         share=1.0 / np.maximum(np.maximum(ahead, counts - ahead), 1.0),
-        table=table,
+        table=np.zeros(0),
     )
+
+
+def filled(graph: Graph, core: Core) -> Graph:
+    """The graph of a core with its matrices, each as seen from either end, so that every loop reads them in order."""
+    starts: dict[tuple[int, bool], int] = {}
+    views: list[np.ndarray] = []
+    places: list[int] = []
+    length = 0
+    for node, halves in enumerate(_halves(core)):
+        for other, edge in halves:
+            matrix, turned = core.matrices[edge], other < node
+            if (id(matrix), turned) not in starts:
+                starts[id(matrix), turned] = length
+                views.append(matrix.T if turned else matrix)
+                length += matrix.size
+            places.append(starts[id(matrix), turned])
+    table, begin = np.empty(length), 0
+    for view in views:
+        table[begin : begin + view.size].reshape(view.shape)[:] = view
+        begin += view.size
+    table[np.isinf(table)] = forbidden(core)
+    return graph._replace(matrix=np.array(places, dtype=np.int64), table=table)
+
+
+def _halves(core: Core) -> list[list[tuple[int, int]]]:
+    """Per node the nodes that it shares an edge with, ascending, and the number of that."""
+    halves: list[list[tuple[int, int]]] = [[] for _ in core.costs]
+    for edge, (i, j) in enumerate(core.edges):
+        halves[i].append((j, edge))
+        halves[j].append((i, edge))
+    return [sorted(items) for items in halves]
 
 
 def forbidden(core: Core) -> float:

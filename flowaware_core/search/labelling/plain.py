@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowaware_core.search.labelling.flat import Graph
+from flowaware_core.search.labelling.core import Core
+from flowaware_core.search.labelling.flat import Graph, forbidden
 
 MOST_HALVES = 6_000  # ends of edges above which compiled loops are worth compiling
 MOST_VISITS = 100_000  # of ends of edges: about a second, after which they are so for smaller cores too
 
 
-least_of = (
-    np.minimum.reduce
-)  # along the first axis; the method `min` takes longer to call than to run on vectors this short
+# Along the first axis; the method `min` takes longer to call than to run on vectors this short.
+least_of = np.minimum.reduce
 
 
 class Passes:
-    """Message passing and descent on one core.
+    """Message passing and descent on one core, whose matrices are read where they lie.
 
     Args:
-        graph: the core.
+        graph, core: the same core.
     """
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, core: Core):
         self.graph = graph
         sizes = np.diff(graph.offset)
         owner = np.repeat(np.arange(len(sizes)), np.diff(graph.first))
         self.spans = [slice(a, b) for a, b in zip(graph.offset[:-1].tolist(), graph.offset[1:].tolist(), strict=True)]
+        # (the far end, where its message lies, where the one to it does, [labels here, labels there])
         self.halves: list[list[tuple[int, slice, slice, np.ndarray]]] = [[] for _ in sizes]
         self._sums: dict[tuple[int, ...], np.ndarray] = {}
+        matrices = {(i, j): matrix for (i, j), matrix in zip(core.edges, _finite(core), strict=True)}
         for half, (node, other) in enumerate(zip(owner.tolist(), graph.other.tolist(), strict=True)):
             here, there = int(sizes[node]), int(sizes[other])
-            start, into, out = (int(a[half]) for a in (graph.matrix, graph.message, graph.reverse))
-            back = int(graph.message[out])
-            matrix = graph.table[start : start + here * there].reshape(here, there)
+            into, back = int(graph.message[half]), int(graph.message[graph.reverse[half]])
+            matrix = matrices[node, other] if node < other else matrices[other, node].T
             self.halves[node].append((other, slice(into, into + here), slice(back, back + there), matrix))
 
     def sweep(self, costs: np.ndarray, messages: np.ndarray, labels: np.ndarray, forward: bool) -> float:
@@ -58,14 +59,22 @@ class Passes:
             belief -= least
             belief *= self.graph.share[node]
             for message, back, matrix in ahead:
-                sums = self._sums.get(matrix.shape)
-                if sums is None:  # one place for all: it stays in the processor's cache
-                    sums = self._sums[matrix.shape] = np.empty(matrix.shape)
-                sent = least_of(np.add((belief - message)[:, None], matrix, out=sums))
+                kept = belief - message
+                if forward:
+                    sent = least_of(np.add(kept[:, None], matrix, out=self._room(matrix.shape)))
+                else:  # which sees the matrix from its other end
+                    sent = least_of(np.add(kept, matrix.T, out=self._room(matrix.T.shape)), axis=1)
                 least = least_of(sent)
                 bound += float(least)
                 messages[back] = sent - least
         return bound
+
+    def _room(self, shape: tuple[int, ...]) -> np.ndarray:
+        """One place for all sums of a shape: it stays in the processor's cache."""
+        room = self._sums.get(shape)
+        if room is None:
+            room = self._sums[shape] = np.empty(shape)
+        return room
 
     def descend(self, labels: np.ndarray, rounds: int) -> None:
         """Gives every node in turn its cheapest label, until nothing improves."""
@@ -90,3 +99,18 @@ class Passes:
                 if other > node:
                     total += float(matrix[labels[node], labels[other]])
         return total
+
+
+def _finite(core: Core) -> list[np.ndarray]:
+    """The matrices of a core; what is forbidden has a cost that no labelling without it can reach. Equal ones stay one object."""
+    known: dict[int, np.ndarray] = {}
+    most: float | None = None
+    for matrix in core.matrices:
+        if id(matrix) not in known:
+            infinite = np.isinf(matrix)
+            if infinite.any():
+                most = forbidden(core) if most is None else most
+                known[id(matrix)] = np.where(infinite, most, matrix)
+            else:
+                known[id(matrix)] = matrix
+    return [known[id(matrix)] for matrix in core.matrices]

@@ -140,10 +140,9 @@ def _exactly(core: Core, incumbent: Incumbent, budget: Budget) -> float:
 
 def _between_bounds(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> float:
     """Raises a bound and improves labellings on the way; then goes on with the part of the core that can be better."""
-    from flowaware_core.search.labelling import flat
     from flowaware_core.search.labelling.bound import Dual
 
-    dual = Dual(flat.graph(core), flat.rows(core), core.offset)
+    dual = Dual(core)
     bound, close = -np.inf, CLOSE if core.usage is None else 0.0
     while True:
         _ascend(dual, core, incumbent, cutoff, budget, close)
