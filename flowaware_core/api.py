@@ -46,7 +46,7 @@ def plan(
     strategy: str = "auto",
     what_if: bool = False,
     pins: Sequence[Pin] = (),
-    axes: int = MOST_AXES,
+    axes: int | None = MOST_AXES,
     beside: Sequence[str] = BASELINES,
 ) -> Plan:
     """Finds how to split a task over a cluster.
@@ -61,7 +61,8 @@ def plan(
         what_if: plans for one more of the cluster's outermost members and for twice the memory too, and says what they would bring.
         pins: dimensions of arguments that shall be on a level of the cluster, whatever else is found.
         axes: the most axes that a mesh may have, besides that of one axis a level. On 8 nodes of 4 cards, 3 finds a plan of
-            ResNet-152 that is 5 % faster than what 2 finds, and of AlphaFold2 14 %, in three times as long and more.
+            ResNet-152 that is 5 % faster than what 2 finds, and of AlphaFold2 14 %, in three times as long. None: of all
+            meshes, in half a minute or several: the plan is then within `gap` of the best that any of them has.
         beside: what "auto" is shown beside, and never worse than by its estimate. Without any, planning a `Prepared` task again
             takes half as long; the search's own costs are never worse than those of a template either way.
 

@@ -24,12 +24,14 @@ class Axis:
         bandwidth_bytes_per_s: what one device can send along it while all its neighbours do the same; a shared link is divided
             by the devices behind it.
         latency_s: time of an empty message.
+        level: the level's name.
     """
 
     name: str
     size: int
     bandwidth_bytes_per_s: float
     latency_s: float
+    level: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,17 @@ class Mesh:
         for size in self.sizes:
             found |= {size * other for other in found}
         return frozenset(found)
+
+    @property
+    def tied(self) -> tuple[bool, ...]:
+        """Per axis whether it is interchangeable with the one before it: as long, and on the same level."""
+        same = [axis.level == last.level and axis.size == last.size for last, axis in itertools.pairwise(self.axes)]
+        return (False, *same)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Per axis the number of devices along all axes of its level."""
+        return tuple(math.prod(other.size for other in self.axes if other.level == axis.level) for axis in self.axes)
 
     def resized(self, sizes: Mapping[str, int]) -> Mesh:
         """The same axes with other lengths: what a rehearsal runs on."""
@@ -103,8 +116,8 @@ def _mesh(cluster: Cluster, splits: Mapping[str, Sequence[int]]) -> Mesh:
         for index, size in enumerate(parts):
             name = level.name if len(parts) == 1 else f"{level.name}_{string.ascii_lowercase[index]}"
             if size > 1:
-                axes.append(Axis(name, size, level.bandwidth_bytes_per_s / behind, level.latency_s))
+                axes.append(Axis(name, size, level.bandwidth_bytes_per_s / behind, level.latency_s, level.name))
     if not axes:
         level = cluster.levels[-1]
-        axes.append(Axis(level.name, 1, level.bandwidth_bytes_per_s, level.latency_s))
+        axes.append(Axis(level.name, 1, level.bandwidth_bytes_per_s, level.latency_s, level.name))
     return Mesh(tuple(axes))

@@ -20,6 +20,8 @@ from flowaware_core.graph.placement import Assignment, Partial
 
 # Bytes at which the slope of a collective's time is taken.
 LARGE = 2.0**40
+# Pairs of layouts of one rank above which their chains are not remembered.
+MOST_REMEMBERED = 10_000_000
 
 
 class Chains:
@@ -42,15 +44,21 @@ class Chains:
 
     def between(self, rank: int, sources: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Per pair, [sources, targets, steps]: number of the move (-1: none) and the layout before it."""
+        count = (rank + 1) ** self.axes
+        if count**2 > MOST_REMEMBERED:
+            found = self._steps(rank, np.repeat(sources, len(targets)), np.tile(targets, len(sources)))
+            shape = len(sources), len(targets), self.axes
+            return found[0].reshape(shape), found[1].reshape(shape)
         if rank not in self._known:
-            count = (rank + 1) ** self.axes
             self._known[rank] = np.zeros((count, count), dtype=bool)
             self._move[rank] = np.full((count, count, self.axes), -1, dtype=np.int16)
             self._at[rank] = np.zeros((count, count, self.axes), dtype=np.int32)
         pairs = np.ix_(sources, targets)
         missing = np.argwhere(~self._known[rank][pairs])
         if len(missing):
-            self._fill(rank, sources[missing[:, 0]], targets[missing[:, 1]])
+            one, other = sources[missing[:, 0]], targets[missing[:, 1]]
+            self._known[rank][one, other] = True
+            self._move[rank][one, other], self._at[rank][one, other] = self._steps(rank, one, other)
         return self._move[rank][pairs], self._at[rank][pairs]
 
     def scattered(self, source: int, rank: int, axes: tuple[int, ...]) -> list[int]:
@@ -66,18 +74,18 @@ class Chains:
             ]
         return self._scattered[key]
 
-    def _fill(self, rank: int, sources: np.ndarray, targets: np.ndarray) -> None:
+    def _steps(self, rank: int, sources: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`layout.steps` for many pairs at once: exchanges first, then all-gathers, dimension by dimension."""
-        self._known[rank][sources, targets] = True
+        move = np.full((len(sources), self.axes), -1, dtype=np.int16)
+        at = np.zeros((len(sources), self.axes), dtype=np.int32)
         powers = (rank + 1) ** np.arange(self.axes)
         # Per pair and axis the dimension cut, from 1; 0 for none.
         source, target = (numbers[:, None] // powers % (rank + 1) for numbers in (sources, targets))
         current, place = source.copy(), np.zeros(len(sources), dtype=np.int64)
 
         def record(pairs: np.ndarray, moves: np.ndarray | int) -> None:
-            where = sources[pairs], targets[pairs], place[pairs]
-            self._move[rank][where] = moves
-            self._at[rank][where] = current[pairs] @ powers
+            move[pairs, place[pairs]] = moves
+            at[pairs, place[pairs]] = current[pairs] @ powers
             place[pairs] += 1
 
         kept, axes = _kept(source, target, rank), np.arange(self.axes)
@@ -100,6 +108,7 @@ class Chains:
             pairs = np.flatnonzero(gathered.any(axis=1))
             record(pairs, gathered[pairs] @ 2**axes - 1)
             current[gathered] = 0
+        return move, at
 
 
 def _kept(current: np.ndarray, target: np.ndarray, rank: int) -> np.ndarray:
@@ -206,10 +215,14 @@ class Resharding:
             if len(partial) > 1:
                 continue
             scattered = self.collective("reduce-scatter", size, partial[0])
-            for target in self.chains.scattered(number, len(shape), partial[0]):
+            for target in self.scattered(number, len(shape), partial[0]):
                 if target in position:
                     table[row, position[target]] = scattered
         return table
+
+    def scattered(self, source: int, rank: int, axes: tuple[int, ...]) -> list[int]:
+        """The layouts that a reduce-scatter over the axes ends in."""
+        return self.chains.scattered(source, rank, axes)
 
     def _bytes(self, shape: Sequence[int], itemsize: int) -> np.ndarray:
         """Bytes of a device's shard under every layout; a dimension that does not divide is padded."""

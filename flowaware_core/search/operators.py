@@ -157,9 +157,19 @@ def _lean(solved: Solved, strategy: str, start: Candidate, cutoff: float) -> tup
         if latest.fits or not found.feasible:
             break
     if best.fits or cutoff < np.inf:
-        certain = _certain_bytes(space, best if best.fits else latest)
-        bound = max(bound, min(_within(space, [certain], [0.0], cutoff).lower_bound, cutoff))
+        bound = max(bound, bounded(space, best if best.fits else latest, cutoff))
     return best, bound
+
+
+def bounded(space: Space, candidate: Candidate, cutoff: float) -> float:
+    """What no choice of a space costs less than that fits where a candidate is fullest; at most the cutoff.
+
+    Args:
+        space: on any mesh of the candidate's devices.
+        candidate: of this program.
+        cutoff: seconds.
+    """
+    return min(_within(space, [_certain_bytes(space, candidate)], [0.0], cutoff).lower_bound, cutoff)
 
 
 def hopeless(space: Space, candidate: Candidate) -> bool:

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cluster.model import Device
 from flowaware_core.cost import compute
-from flowaware_core.cost.resharding import Chains, Resharding, partials, scalar
+from flowaware_core.cost.resharding import Resharding, partials, scalar
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.placement import Assignment
 from flowaware_core.search.repeats import Repeats
@@ -25,13 +24,13 @@ class Pricing:
 
     Args:
         graph: the program.
-        mesh, device: where it runs.
-        chains: for meshes of as many axes.
+        device: where it runs.
+        resharding: what changes of layout take on the mesh.
     """
 
-    def __init__(self, graph: Graph, mesh: Mesh, device: Device, chains: Chains):
-        self.graph, self.mesh, self.device = graph, mesh, device
-        self.resharding = Resharding(mesh, chains)
+    def __init__(self, graph: Graph, device: Device, resharding: Resharding):
+        self.graph, self.mesh, self.device = graph, resharding.mesh, device
+        self.resharding = resharding
         self._arrays: dict[int, np.ndarray] = {}
         self._sides: dict[Key, tuple[np.ndarray, np.ndarray]] = {}
         self._works: dict[Key, np.ndarray] = {}

@@ -14,7 +14,8 @@ import numpy as np
 
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cluster.model import Device
-from flowaware_core.cost.resharding import Chains
+from flowaware_core.cost.relaxed import Relaxed
+from flowaware_core.cost.resharding import Chains, Resharding
 from flowaware_core.graph.model import Graph, Operator
 from flowaware_core.graph.placement import Assignment, Choices
 from flowaware_core.graph.structure import Structure
@@ -85,8 +86,9 @@ class Outline:
         view = node - self.terms.groups - len(self.terms.operators)
         return self.structure.group_of[self.terms.views[view]] if view >= 0 else -1
 
-    def labels(self, mesh: Mesh) -> tuple[Labels, ...]:
-        """The labels of every representative; nodes of equal lengths share one tuple."""
+    def labels(self, mesh: Mesh, alike: bool = False) -> tuple[Labels, ...]:
+        """The labels of every representative; nodes of equal lengths share one tuple. `alike` as in `assignments`."""
+        whole = mesh if alike else None
         cache: dict[Hashable, Labels] = {}
         found = []
         for node in self.repeats.nodes:
@@ -95,12 +97,12 @@ class Outline:
                 group = self.structure.groups[index]
                 key: Hashable = (group.sizes, group.shardable)
                 if key not in cache:
-                    cache[key] = group_assignments(group, mesh.sizes)
+                    cache[key] = group_assignments(group, mesh.sizes, whole)
             else:
                 operator = self.structure.free[node - self.terms.groups]
                 key = operator.rule.factors
                 if key not in cache:
-                    cache[key] = operator_assignments(operator, mesh.sizes)
+                    cache[key] = operator_assignments(operator, mesh.sizes, whole)
             found.append(cache[key])
         return tuple(found)
 
@@ -128,13 +130,23 @@ class Space:
     matrices: tuple[np.ndarray, ...]
 
     @staticmethod
-    def of(outline: Outline, mesh: Mesh, device: Device, chains: Chains) -> Space:
-        """Prices a program on a mesh."""
-        labels = outline.labels(mesh)
-        pricing = Pricing(outline.graph, mesh, device, chains)
+    def of(
+        outline: Outline, mesh: Mesh, device: Device, chains: Chains, labels: tuple[Labels, ...] | None = None
+    ) -> Space:
+        """Prices a program on a mesh; of all labels, or of some that are given per representative."""
+        return Space._priced(outline, labels or outline.labels(mesh), device, Resharding(mesh, chains))
+
+    @staticmethod
+    def relaxed(outline: Outline, mesh: Mesh, device: Device) -> Space:
+        """A program on a mesh whose interchangeable axes are not told apart: no choice costs more than in `of`."""
+        return Space._priced(outline, outline.labels(mesh, alike=True), device, Relaxed(mesh))
+
+    @staticmethod
+    def _priced(outline: Outline, labels: tuple[Labels, ...], device: Device, resharding: Resharding) -> Space:
+        pricing = Pricing(outline.graph, device, resharding)
         work, own = pricing.nodes(outline.terms, outline.repeats, labels)
         edges, matrices = pricing.edges(outline.terms, outline.repeats, labels)
-        return Space(outline, mesh, device, labels, tuple(work), tuple(own), tuple(edges), tuple(matrices))
+        return Space(outline, resharding.mesh, device, labels, tuple(work), tuple(own), tuple(edges), tuple(matrices))
 
     @property
     def costs(self) -> tuple[np.ndarray, ...]:

@@ -24,6 +24,7 @@ from flowaware_core.garbage import collection_paused
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.structure import Structure
 from flowaware_core.search import templates
+from flowaware_core.search.finest import finest
 from flowaware_core.search.operators import Candidate, Solved, better, cost, hopeless, nearly, priced, search, solve
 from flowaware_core.search.pins import Pin, checked, pinned, pinned_groups
 from flowaware_core.search.problem import Outline, Restriction, Space
@@ -87,7 +88,7 @@ class Planner:
         graph, structure: the program.
         cluster: what it shall run on.
         pins: what every strategy follows.
-        axes: the most axes of a mesh that is searched.
+        axes: the most axes of a mesh that is searched; None: of all meshes, by way of the finest.
         examples: over how many devices every plan spreads the examples, as one mesh at least can; None: as it turns out.
 
     Raises:
@@ -100,7 +101,7 @@ class Planner:
         structure: Structure,
         cluster: Cluster,
         pins: Sequence[Pin] = (),
-        axes: int = MOST_AXES,
+        axes: int | None = MOST_AXES,
         examples: int | None = None,
     ):
         checked(graph, structure, cluster, pins)
@@ -116,10 +117,11 @@ class Planner:
         self._results: dict[str, Result] = {}
         self._coarsely: list[Solved] = []
         self._glanced: Result | None = None
+        self._fitting: Result | None = None
         # What no plan costs less than even with memory to spare; -inf until all meshes were looked at.
         self.least = -np.inf
 
-    def on(self, cluster: Cluster, axes: int) -> Planner:
+    def on(self, cluster: Cluster, axes: int | None) -> Planner:
         """The same program on another cluster: what does not depend on it is not worked out again.
 
         Raises:
@@ -130,7 +132,7 @@ class Planner:
         checked(self.outline.graph, self.outline.structure, cluster, self.pins)
         other = copy.copy(self)
         other.cluster, other.axes, other._natural, other._results = cluster, axes, None, {}
-        other._coarsely, other._glanced, other.least = [], None, -np.inf
+        other._coarsely, other._glanced, other._fitting, other.least = [], None, None, -np.inf
         return other
 
     def plan(self, strategy: str) -> Result:
@@ -182,7 +184,8 @@ class Planner:
 
     def _meshes(self) -> tuple[Mesh, ...]:
         found = [mesh for mesh in meshes(self.cluster) if self.examples is None or self.examples in mesh.products]
-        return found[0], *(mesh for mesh in found[1:] if len(mesh.axes) <= self.axes)
+        most = MOST_AXES if self.axes is None else self.axes
+        return found[0], *(mesh for mesh in found[1:] if len(mesh.axes) <= most)
 
     def _coarse(self) -> tuple[Mesh, ...]:
         natural, *others = self._meshes()
@@ -198,7 +201,27 @@ class Planner:
         return space.restricted(space.kept(pinned(self.outline.graph, self.outline.structure, mesh, self.pins)))
 
     def _auto(self) -> Result:
-        cheapest = self._cheapest() if self._glanced is None else None
+        result = self._searched()
+        # A pinned dimension, or given shards of the examples, name axes of coarser meshes.
+        wanted = self.axes is None and not self.pins and self.examples is None
+        return self._everywhere(result) if wanted and result.best.fits else result
+
+    def _everywhere(self, result: Result) -> Result:
+        """The same, bounded over all meshes, or what the finest of them has that is better."""
+        every = meshes(self.cluster)
+        if len(every) == result.meshes:
+            return result
+        own = min(result.best.cost, result.found)
+        full = result.best if result.limited else None
+        found = finest(self.outline, every[-1], self.cluster.device, own * (1 - WORTHWHILE), full)
+        if found.best is not None and found.best.fits:
+            best, own = better(result.best, found.best), min(own, found.best.cost)
+            result = dataclasses.replace(result, best=best, found=own)
+        return dataclasses.replace(result, meshes=len(every), digits=found.digits, bound=found.bound)
+
+    def _searched(self) -> Result:
+        """The best plan of the meshes of few axes."""
+        cheapest = self._fitting or (self._cheapest() if self._glanced is None else None)
         if cheapest is not None:
             return cheapest
         result = self._glanced or self._glance(np.inf)
@@ -225,8 +248,8 @@ class Planner:
             # Copies are shared, which is in the estimates alone: the other's may be less.
             best = better(priced(coarse.space, "auto", coarse.labels), best)
         digits = max(solved.space.digits for solved in found)
-        self._results["auto"] = Result(best, len(found), digits, bound=self.least, found=solved.cost)
-        return self._results["auto"]
+        self._fitting = Result(best, len(found), digits, bound=self.least, found=solved.cost)
+        return self._fitting
 
     def _solved(self) -> Sequence[Solved]:
         """The cheapest choice on every mesh of few axes, memory aside."""

@@ -4,6 +4,6 @@ JAX.
 
 from flowaware_core.search.labelling.problem import Problem, Solution
 from flowaware_core.search.labelling.search import EQUAL
-from flowaware_core.search.labelling.solve import ITERATIONS, solve
+from flowaware_core.search.labelling.solve import ITERATIONS, excess, solve
 
-__all__ = ["EQUAL", "ITERATIONS", "Problem", "Solution", "solve"]
+__all__ = ["EQUAL", "ITERATIONS", "Problem", "Solution", "excess", "solve"]

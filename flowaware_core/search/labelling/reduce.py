@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from flowaware_core.search.labelling.choices import Alone, Beside, Between, Choice, Following, Step
 from flowaware_core.search.labelling.core import Core
 from flowaware_core.search.labelling.matrices import Key, Pool
 from flowaware_core.search.labelling.usage import Usage, compressed, grouped
@@ -34,28 +35,6 @@ class Infeasible(Exception):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Between:
-    """The best labels of a node between two others, looked up as in a table [labels of the one, labels of the other].
-
-    Attributes:
-        left: [labels of the one, labels of the node] with the node's own costs.
-        right: [labels of the node, labels of the other].
-    """
-
-    left: np.ndarray
-    right: np.ndarray
-
-    def __getitem__(self, labels: tuple[int, int]) -> int:
-        one, other = labels
-        return int(np.argmin(self.left[one] + self.right[:, other]))
-
-
-# A node that was taken out: its original labels then, which of them it takes as a table of the labels of its parents, and those, each
-# with its original labels at that time.
-Step = tuple[int, np.ndarray, np.ndarray | Between, list[tuple[int, np.ndarray]]]
-
-
-@dataclasses.dataclass(frozen=True)
 class Reduction:
     """A smaller core and the way back.
 
@@ -64,28 +43,52 @@ class Reduction:
         nodes: for each of its nodes the number in the original core.
         names: for each of its nodes the original labels of its labels, ascending.
         steps: what was taken out, in that order.
-        total: nodes of the original core.
+        sizes: labels of every node of the original core.
     """
 
     core: Core
     nodes: list[int]
     names: list[np.ndarray]
     steps: list[Step]
-    total: int
+    sizes: list[int]
 
     def restore(self, labels: np.ndarray) -> np.ndarray:
         """Labels of the original core from labels of the smaller one."""
-        result = np.zeros(self.total, dtype=np.int64)
+        result = np.zeros(len(self.sizes), dtype=np.int64)
         for node, names, label in zip(self.nodes, self.names, labels, strict=True):
             result[node] = names[label]
-        for node, names, table, parents in reversed(self.steps):
-            result[node] = names[table[tuple(np.searchsorted(known, result[parent]) for parent, known in parents)]]
+        for step in reversed(self.steps):
+            given = (int(np.searchsorted(known, result[parent])) for parent, known in step.parents)
+            result[step.node] = step.names[step.choice.label(*given)]
         return result
 
+    def excess(self, known: Sequence[np.ndarray], most: float) -> list[np.ndarray]:
+        """By how much every labelling with a certain label of the original core costs more than a bound of the smaller one, at least.
 
-def reduced(core: Core) -> Reduction:
-    """A core with the same optimum. Raises Infeasible where forbidden choices or memory leave nothing to choose."""
-    return _Reducer(core).run()
+        Args:
+            known: that of the labels of the smaller core.
+            most: from where on it may be inf. A core without what is dominated has no say in that: see `reduced`.
+        """
+        found = [np.full(size, np.inf) for size in self.sizes]
+        for node, names, values in zip(self.nodes, self.names, known, strict=True):
+            found[node][names] = values
+        for step in reversed(self.steps):
+            given = (found[parent][names] for parent, names in step.parents)
+            found[step.node][step.names] = step.choice.excess(*given, most=most)
+        return found
+
+
+def reduced(core: Core, dominated: bool = True) -> Reduction:
+    """A core with the same optimum.
+
+    Args:
+        core: what shall become smaller.
+        dominated: whether labels are left out that another can replace at no more cost.
+
+    Raises:
+        Infeasible: forbidden choices or memory leave nothing to choose.
+    """
+    return _Reducer(core).run(dominated)
 
 
 def _take_rows(matrix: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -163,6 +166,7 @@ def _spread(start: int, neighbours: Sequence[Mapping[int, Any]]) -> list[int]:
 class _Reducer:
     def __init__(self, core: Core) -> None:
         count = len(core.costs)
+        self.sizes = core.sizes
         self.pool = Pool()
         self.costs = list(core.costs)
         self.names = [self.pool.add(np.arange(len(cost))) for cost in self.costs]
@@ -186,13 +190,13 @@ class _Reducer:
             else:
                 self._connect(i, j, self.pool.add_shared(matrix))
 
-    def run(self) -> Reduction:
+    def run(self, dominated: bool) -> Reduction:
         size = np.inf
         while True:
             self._settle()
             self._compress()
             self._settle()
-            for node in sorted(self.changed):
+            for node in sorted(self.changed) if dominated else ():
                 if self.alive[node]:
                     self._drop_dominated(node)
             self.changed.clear()
@@ -255,9 +259,10 @@ class _Reducer:
     def _name(self, node: int) -> np.ndarray:
         return self.pool.arrays[self.names[node]]
 
-    def _remove(self, node: int, table: np.ndarray | Between, parents: list[int]) -> None:
-        """Takes a node out; its label is `table` (of its labels now) indexed by the labels of the parents."""
-        self.steps.append((node, self._name(node), table, [(parent, self._name(parent)) for parent in parents]))
+    def _remove(self, node: int, choice: Choice, parents: list[int]) -> None:
+        """Takes a node out, which chooses among its labels now by the labels of the parents."""
+        known = [(parent, self._name(parent)) for parent in parents]
+        self.steps.append(Step(node, self._name(node), choice, known))
         self.alive[node] = False
 
     # One node ---------------------------------------------------------------------------------------------------------
@@ -305,7 +310,7 @@ class _Reducer:
             self._touch(other)
         self.fixed_rows += self.rows[node]
         self.rows[node] = []
-        self._remove(node, np.zeros((), dtype=np.int64), [])
+        self._remove(node, Alone(np.zeros(1)), [])
 
     def _merge(self, node: int, other: int, choice: np.ndarray) -> None:
         """`node` takes label choice[label of other]."""
@@ -320,7 +325,7 @@ class _Reducer:
             self._connect(other, third, self.pool.derive("rows", _take_rows, key, pick))
         self.rows[other] += [(start, stop, amounts[:, choice]) for start, stop, amounts in self.rows[node]]
         self.rows[node] = []
-        self._remove(node, choice, [other])
+        self._remove(node, Following(choice, len(self.costs[node])), [other])
         self._touch(other)
 
     def _eliminate(self, node: int) -> None:
@@ -332,13 +337,12 @@ class _Reducer:
         for other in others:
             self._disconnect(node, other)
         if not others:
-            best = int(np.argmin(cost))
-            self.offset += float(cost[best])
-            self._remove(node, np.array(best), [])
+            self.offset += float(cost.min())
+            self._remove(node, Alone(cost), [])
         elif len(others) == 1:
             table = cost[:, None] + matrices[0]
             self.costs[others[0]] = self.costs[others[0]] + table.min(axis=0)
-            self._remove(node, np.argmin(table, axis=0), others)
+            self._remove(node, Beside(table), others)
             self._touch(others[0])
         else:
             through = self.pool.derive("through", _through, self.pool.add(cost), *keys)
@@ -431,4 +435,4 @@ class _Reducer:
             usage=usage if usage and usage.groups else None,
             offset=self.offset,
         )
-        return Reduction(core, nodes, [self._name(node) for node in nodes], self.steps, len(self.alive))
+        return Reduction(core, nodes, [self._name(node) for node in nodes], self.steps, self.sizes)

@@ -119,6 +119,30 @@ def eliminated(core: Core, incumbent: Incumbent) -> float:
     return core.offset + cost
 
 
+def excess(core: Core, iterations: int, most: float) -> tuple[float, list[np.ndarray]]:
+    """A lower bound of a core without memory, and by how much every labelling with a certain label is above it, at least.
+
+    Args:
+        core: what is labelled.
+        iterations: steps of the bound.
+        most: cost from which on labellings are of no interest: there the excess may be inf.
+
+    Returns:
+        the bound, and per node [labels].
+    """
+    from flowaware_core.search.labelling import fix
+    from flowaware_core.search.labelling.bound import Dual
+
+    smaller = reduced(core, dominated=False)
+    if not smaller.nodes:
+        return smaller.core.offset, smaller.excess([], most - smaller.core.offset)
+    dual, budget = Dual(smaller.core), Budget(iterations, None)
+    _ascend(dual, smaller.core, Incumbent(most, lambda labels: most), most, budget, 0.0)
+    slack = fix.slack(smaller.core, dual)
+    bound = smaller.core.offset + slack.bound
+    return bound, smaller.excess(slack.nodes, most - bound)
+
+
 def _solve(core: Core, incumbent: Incumbent, cutoff: float, budget: Budget) -> float:
     if core.usage is None:
         bound = eliminated(core, incumbent)

@@ -10,6 +10,7 @@ from flowaware_core.search.labelling.core import Core, as_core
 from flowaware_core.search.labelling.problem import Problem, Solution, checked_seeds
 from flowaware_core.search.labelling.reduce import Infeasible, reduced
 from flowaware_core.search.labelling.search import EQUAL, Budget, Incumbent, eliminated, search
+from flowaware_core.search.labelling.search import excess as search_excess
 
 ITERATIONS = 400
 
@@ -52,6 +53,24 @@ def solve(
         _least_memory(problem, best)
     bound = min(bound, best.cost)
     return Solution(best.labels, best.price, float(bound), best.feasible, best.peak, budget.elapsed())
+
+
+def excess(problem: Problem, most: float, iterations: int = ITERATIONS) -> tuple[float, list[np.ndarray]]:
+    """What can be part of a cheap labelling, memory aside.
+
+    Args:
+        problem: what to label.
+        most: cost from which on labellings are of no interest.
+        iterations: steps of the bound.
+
+    Returns:
+        a lower bound, and per node by how much every labelling with each of its labels costs more, at least; where that reaches
+        `most` it may be inf.
+    """
+    try:
+        return search_excess(as_core(problem, with_memory=False), iterations, most)
+    except Infeasible:
+        return np.inf, [np.full(len(costs), np.inf) for costs in problem.node_costs]
 
 
 def _without_limit(problem: Problem, best: _Best) -> float:
