@@ -30,6 +30,7 @@ class Relaxed(Resharding):
         super().__init__(mesh, Chains(len(mesh.axes)))
         first = [axis for axis, with_last in enumerate(mesh.tied) if not with_last]
         self._classes = [range(begin, end) for begin, end in zip(first, [*first[1:], len(mesh.axes)], strict=True)]
+        self._scattered: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
         self._least: dict[tuple[int, bytes, bytes], list[tuple[np.ndarray, np.ndarray]]] = {}
 
     def numbers(self, dims: Sequence[int], labels: np.ndarray) -> np.ndarray:
@@ -46,6 +47,9 @@ class Relaxed(Resharding):
 
     def scattered(self, source: int, rank: int, axes: tuple[int, ...]) -> list[int]:
         """The layouts that a reduce-scatter over as many axes of each class may end in: they come after those that are there."""
+        key = source, rank, axes
+        if key in self._scattered:
+            return self._scattered[key]
         base = rank + 1
         digits = np.array([source // base**axis % base for axis in range(len(self.mesh.axes))])
         counts = [sum(axis in members for axis in axes) for members in self._classes]
@@ -60,7 +64,8 @@ class Relaxed(Resharding):
                 after[free] = dim
             if room:
                 found.append(int(after @ base ** np.arange(len(after))))
-        return [int(number) for number in self._ordered(np.array(found, dtype=np.int64), rank)]
+        self._scattered[key] = self._ordered(np.array(found, dtype=np.int64), rank).tolist()
+        return self._scattered[key]
 
     def _ordered(self, numbers: np.ndarray, rank: int) -> np.ndarray:
         """The numbers of layouts with the dimensions of every class in ascending order, those that cut nothing last."""
@@ -81,11 +86,11 @@ class Relaxed(Resharding):
 
         The pieces differ in how many axes are exchanged: of few bytes it may be faster to gather more.
         """
-        before, after = (self._counts(numbers, rank) for numbers in (sources, targets))
+        # Dimensions come first in all arrays: sums over the few of them are sums of whole tables.
         leaving, coming = [], []
-        same = np.ones((len(sources), len(targets), rank), dtype=bool)
-        for position in range(len(self._classes)):
-            one, other = before[:, None, position], after[None, :, position]
+        same = np.ones((rank, len(sources), len(targets)), dtype=bool)
+        for one, other in zip(self._counts(sources, rank), self._counts(targets, rank), strict=True):
+            one, other = one[:, :, None], other[:, None, :]
             kept = np.where(same, np.minimum(one, other), 0)
             same &= one == other
             leaving.append(one - kept)
@@ -94,9 +99,10 @@ class Relaxed(Resharding):
         moved = [_flow(out, into) for out, into in zip(goes, comes, strict=True)]
         # What is gathered from each dimension for certain; often that is all.
         certain = [whole - out for whole, out in zip(leaving, goes, strict=True)]
+        surely = [rest.sum(axis=0, dtype=np.int8) for rest in certain]
         inorder = self._gather_by_dimension(certain)
-        left = [out.sum(axis=2) for out in leaving]
-        single = (sum(goes).astype(bool).sum(axis=2) <= 1) & (sum(comes).astype(bool).sum(axis=2) <= 1)
+        left = [out.sum(axis=0, dtype=np.int8) for out in leaving]
+        single = ((sum(goes) > 0).sum(axis=0) <= 1) & ((sum(comes) > 0).sum(axis=0) <= 1)
         found = []
         for most in itertools.product(*(range(len(members), 0, -1) for members in self._classes)):
             some = [np.minimum(count, limit) for count, limit in zip(moved, most, strict=True)]
@@ -104,16 +110,16 @@ class Relaxed(Resharding):
                 continue
             slopes, latencies = self._exchange(some, single)
             rest = [count - one for count, one in zip(left, some, strict=True)]
-            known = np.logical_and.reduce([sure.sum(axis=2) == one for sure, one in zip(certain, rest, strict=True)])
+            known = np.logical_and.reduce([sure == one for sure, one in zip(surely, rest, strict=True)])
             more, later = self._gather(rest)
             found.append((slopes + np.where(known, inorder, more), latencies + later))
         return found
 
-    def _counts(self, numbers: np.ndarray, rank: int) -> np.ndarray:
-        """[layouts, classes, dims] how many axes of a class cut a dimension."""
-        digits = numbers[:, None] // (rank + 1) ** np.arange(len(self.mesh.axes)) % (rank + 1)
-        one = digits[:, :, None] == np.arange(1, rank + 1)
-        return np.stack([one[:, m.start : m.stop].sum(axis=1) for m in self._classes], axis=1).astype(np.int16)
+    def _counts(self, numbers: np.ndarray, rank: int) -> list[np.ndarray]:
+        """Per class [dims, layouts] how many of its axes cut a dimension."""
+        digits = numbers // (rank + 1) ** np.arange(len(self.mesh.axes))[:, None] % (rank + 1)
+        cut = digits == np.arange(1, rank + 1)[:, None, None]
+        return [cut[:, members.start : members.stop].sum(axis=1, dtype=np.int8) for members in self._classes]
 
     def _exchange(self, counts: Sequence[np.ndarray], single: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of all-to-alls over so many axes of each class: of one where a single pair of dimensions can exchange them."""
@@ -121,7 +127,7 @@ class Relaxed(Resharding):
         for members, count in zip(self._classes, counts, strict=True):
             axis = self.mesh.axes[members.start]
             links = axis.bandwidth_bytes_per_s, axis.latency_s
-            joined[links] = joined.get(links, 1) * float(axis.size) ** count
+            joined[links] = joined.get(links, 1) * _power(axis, count)
         slopes = sum((number - 1) / number / bandwidth for (bandwidth, _), number in joined.items())
         # Several are no faster than one, but their messages may be fewer.
         latencies = sum(
@@ -137,11 +143,11 @@ class Relaxed(Resharding):
         return slopes, sum(axis.latency_s * np.log2(axis.size) * counts[c] for axis, c in zip(axes, order, strict=True))
 
     def _gather_by_dimension(self, counts: Sequence[np.ndarray]) -> np.ndarray:
-        """Seconds per byte of an all-gather per dimension, one after the other, over so many axes of each class [..., dims]."""
-        slopes, size = np.zeros(counts[0].shape[:-1]), np.ones(counts[0].shape[:-1])
+        """Seconds per byte of an all-gather per dimension, one after the other, over so many axes of each class [dims, ...]."""
+        slopes, size = np.zeros(counts[0].shape[1:]), np.ones(counts[0].shape[1:])
         axes = [self.mesh.axes[members.start] for members in self._classes]
-        for dim in range(counts[0].shape[-1]):
-            more, size = self._gathered(size, [(axis, count[..., dim]) for axis, count in zip(axes, counts, strict=True)])
+        for dim in range(len(counts[0])):
+            more, size = self._gathered(size, [(axis, count[dim]) for axis, count in zip(axes, counts, strict=True)])
             slopes += more
         return slopes
 
@@ -149,23 +155,23 @@ class Relaxed(Resharding):
         """Seconds per byte of an all-gather of pieces that are so many times as large as the first, and how large they are then."""
         slopes = np.zeros(size.shape)
         for axis, count in counts:
-            number = float(axis.size) ** count
+            number = _power(axis, count)
             slopes += (number - 1) * size / axis.bandwidth_bytes_per_s
             size = size * number
         return slopes, size
 
 
 def _flow(goes: np.ndarray, comes: np.ndarray) -> np.ndarray:
-    """How many axes of a class can go from dimensions to others, [..., dims] what each gives and takes."""
-    left, came = goes.sum(axis=-1), comes.sum(axis=-1)
-    others = left + came - (goes + comes).max(axis=-1, initial=0)
+    """How many axes of a class can go from dimensions to others, [dims, ...] what each gives and takes."""
+    left, came = goes.sum(axis=0, dtype=np.int8), comes.sum(axis=0, dtype=np.int8)
+    others = left + came - (goes + comes).max(axis=0, initial=0)
     return np.minimum(np.minimum(left, came), others)
 
 
 def _exchangeable(
     leaving: Sequence[np.ndarray], coming: Sequence[np.ndarray]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Of what leaves and comes to each dimension, by class and [..., dims], what may be exchanged.
+    """Of what leaves and comes to each dimension, by class and [dims, ...], what may be exchanged.
 
     A dimension takes axes after all that it keeps, so only once nothing is left to leave it, and from the outside in; axes leave it
     from the inside out.
@@ -184,6 +190,11 @@ def _supplied(wanted: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> lis
     """Of what dimensions want, class by class, what other dimensions have for them: nothing more once a class has too little."""
     found, enough = [], np.ones(wanted[0].shape, dtype=bool)
     for want, have in zip(wanted, others, strict=True):
-        found.append(np.where(enough, np.minimum(want, have.sum(axis=-1, keepdims=True) - have), 0))
+        found.append(np.where(enough, np.minimum(want, have.sum(axis=0, dtype=np.int8) - have), 0))
         enough = enough & (found[-1] == want)
     return found
+
+
+def _power(axis: Axis, count: np.ndarray) -> np.ndarray:
+    """Devices along so many axes of a class: looked up, of few different ones."""
+    return (float(axis.size) ** np.arange(int(count.max(initial=0)) + 1))[count]
