@@ -21,10 +21,11 @@ from flowaware_core.cluster.model import Device
 from flowaware_core.cost.resharding import Chains
 from flowaware_core.graph.placement import Assignment
 from flowaware_core.search import labelling
-from flowaware_core.search.operators import Candidate, bounded, nearly, priced
+from flowaware_core.search.operators import Candidate, Solved, confined, nearly, search
 from flowaware_core.search.problem import Outline, Space
 
-ROUNDS = 12
+# Of solving and raising; fewer where memory binds and each takes long.
+ROUNDS, FEW_ROUNDS = 12, 4
 # Pairs of labels that are spelled out at most.
 MOST_PAIRS = 30_000_000
 # Part of a cost by which two orders must differ to be told apart.
@@ -36,7 +37,7 @@ class Finest:
     """What was found on the finest mesh.
 
     Attributes:
-        best: a plan; None where none was looked at that costs less than the cutoff.
+        best: a plan that fits; None where none was found that costs less than the cutoff.
         bound: no plan on any mesh costs less, or less than the cutoff.
         digits: decimal logarithm of the number of plans in the space.
     """
@@ -54,40 +55,43 @@ def finest(outline: Outline, mesh: Mesh, device: Device, cutoff: float, full: Ca
         mesh: the finest.
         device: what it consists of.
         cutoff: plans that cost so many seconds are not looked for.
-        full: the best plan known where memory binds; then there is only a bound.
+        full: the best plan known, where memory binds.
     """
     space, chains = Space.relaxed(outline, mesh, device), Chains(len(mesh.axes))
     orders = _Orders(mesh)
     digits = float(
         np.dot(outline.repeats.times, [np.log10(sum(map(len, map(orders.of, labels)))) for labels in space.labels])
     )
-    if full is not None:
-        return Finest(None, bounded(space, full, cutoff), digits)
     chosen: list[dict[int, None]] = [{} for _ in space.labels]
     best, bound = None, -np.inf
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if full is None else FEW_ROUNDS):
         limit = min(cutoff, best.cost) if best is not None else cutoff
-        solved = nearly(space, limit)
+        solved = nearly(space, limit) if full is None else confined(space, full, limit)
         bound = max(bound, solved.bound)
         if solved.cost >= limit:
             break
         for classes, label in zip(chosen, solved.labels.tolist(), strict=True):
             classes[label] = None
         spelled = Space.of(outline, mesh, device, chains, orders.spelled(space.labels, chosen))
-        ordered = nearly(spelled, limit)
-        if ordered.cost < limit:
-            best = priced(spelled, "auto", ordered.labels)
+        best = _cheaper(nearly(spelled, limit), limit, best)
         raised = _raised(space, spelled, chosen, orders)
-        if raised is space:
+        if raised is space and full is None:
             limit = min(cutoff, best.cost) if best is not None else cutoff
             left, least = _left(space, orders, limit)
             rest = nearly(Space.of(outline, mesh, device, chains, left), limit)
-            if rest.cost < limit:
-                best = priced(rest.space, "auto", rest.labels)
-            bound = max(bound, min(least, rest.bound))
+            best, bound = _cheaper(rest, limit, best), max(bound, min(least, rest.bound))
+        if raised is space:
             break
         space = raised
     return Finest(best, bound, digits)
+
+
+def _cheaper(solved: Solved, limit: float, best: Candidate | None) -> Candidate | None:
+    """What was solved, made to fit, if it costs less than the limit; else the best so far."""
+    if solved.cost >= limit:
+        return best
+    found, _ = search(solved, "auto", limit)
+    return found if found.fits and found.cost < limit else best
 
 
 def _left(space: Space, orders: _Orders, limit: float) -> tuple[tuple[tuple[Assignment, ...], ...], float]:

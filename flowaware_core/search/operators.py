@@ -157,19 +157,20 @@ def _lean(solved: Solved, strategy: str, start: Candidate, cutoff: float) -> tup
         if latest.fits or not found.feasible:
             break
     if best.fits or cutoff < np.inf:
-        bound = max(bound, bounded(space, best if best.fits else latest, cutoff))
+        bound = max(bound, confined(space, best if best.fits else latest, cutoff).bound)
     return best, bound
 
 
-def bounded(space: Space, candidate: Candidate, cutoff: float) -> float:
-    """What no choice of a space costs less than that fits where a candidate is fullest; at most the cutoff.
+def confined(space: Space, candidate: Candidate, cutoff: float) -> Solved:
+    """The cheapest choice of which that fits which is there for certain where a candidate is fullest: no plan that fits costs less.
 
     Args:
         space: on any mesh of the candidate's devices.
         candidate: of this program.
-        cutoff: seconds.
+        cutoff: choices that cost so many seconds are not looked for.
     """
-    return min(_within(space, [_certain_bytes(space, candidate)], [0.0], cutoff).lower_bound, cutoff)
+    found = _within(space, [_certain_bytes(space, candidate)], [0.0], cutoff)
+    return Solved(space, found.labels, found.cost if found.feasible else np.inf, min(found.lower_bound, cutoff))
 
 
 def hopeless(space: Space, candidate: Candidate) -> bool:

@@ -214,7 +214,7 @@ class Planner:
         own = min(result.best.cost, result.found)
         full = result.best if result.limited else None
         found = finest(self.outline, every[-1], self.cluster.device, own * (1 - WORTHWHILE), full)
-        if found.best is not None and found.best.fits:
+        if found.best is not None:
             best, own = better(result.best, found.best), min(own, found.best.cost)
             result = dataclasses.replace(result, best=best, found=own)
         return dataclasses.replace(result, meshes=len(every), digits=found.digits, bound=found.bound)

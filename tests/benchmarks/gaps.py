@@ -1,11 +1,11 @@
 """How close to the best of its space the plan of every recipe is, on every cluster, and what the hand-written plans would cost.
 
-    python -m tests.benchmarks.gaps [--recipes resnet50 ...] [--clusters dcu32 gpu16 h200x8] [--data DIR] [--out FILE]
+    python -m tests.benchmarks.gaps [--recipes resnet50 ...] [--clusters dcu32 gpu16 h200x8] [--axes N] [--data DIR] [--out FILE]
 
 A recipe has a process of its own; results are kept in FILE (JSON lines) and what is there is not planned again. Prints per pair the
 certified gap, the decimal logarithm of the size of the space, the number of meshes, the seconds of the search among the processor
 seconds of the planning as a whole, the predicted step of the plan, what of it runs when, and the step of the best template for the
-same schedule. Ends with exit code 1 where a gap is above 1 % or not certified, or a template is better.
+same schedule. With `--axes 0` the space is that of all meshes; otherwise of those of at most so many axes. Ends with exit code 1 where a gap is above 1 % or not certified, or a template is better.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLUSTERS = ("dcu32", "gpu16", "h200x8")
 MOST = 0.01
 
 
-def planned(recipe: str, clusters: list[str], data: str) -> list[dict[str, Any]]:
+def planned(recipe: str, clusters: list[str], data: str, axes: int) -> list[dict[str, Any]]:
     """All clusters for one recipe, in this process."""
     import flowaware_core as fa
     from flowaware_core.search.strategies import TEMPLATES
@@ -39,7 +39,7 @@ def planned(recipe: str, clusters: list[str], data: str) -> list[dict[str, Any]]
         begin = time.process_time()
         entry: dict[str, Any] = {"recipe": recipe, "cluster": name, "steps_s": {"auto": None}}
         try:
-            plan = fa.plan(task, cluster, beside=tuple(TEMPLATES))
+            plan = fa.plan(task, cluster, beside=tuple(TEMPLATES), axes=axes or None)
         except fa.DoesNotFit as error:
             found.append({**entry, "why": str(error)})
             continue
@@ -50,6 +50,7 @@ def planned(recipe: str, clusters: list[str], data: str) -> list[dict[str, Any]]
             "gap": plan.gap,
             "digits_of_the_space": plan.searched["digits"],
             "meshes": plan.searched["meshes"],
+            "mesh": list(plan.axes.values()),
             "search_s": plan.seconds["search"],
             "processor_s": time.process_time() - begin,
             "schedule": plan.schedule,
@@ -91,12 +92,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipes", nargs="+")
     parser.add_argument("--clusters", nargs="+", default=list(CLUSTERS))
+    parser.add_argument("--axes", type=int, default=3, help="the most axes of a mesh; 0 for all meshes")
     parser.add_argument("--data", default="", help="the data of recipes whose sizes come from them")
     parser.add_argument("--out", type=Path, default=Path("gaps.jsonl"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.one:
-        print(json.dumps(planned(arguments.one, arguments.clusters, arguments.data)))
+        print(json.dumps(planned(arguments.one, arguments.clusters, arguments.data, arguments.axes)))
         return 0
     from zoo.config import choices
 
@@ -109,6 +111,7 @@ def main(argv: list[str] | None = None) -> int:
         missing = [name for name in arguments.clusters if (recipe, name) not in done]
         if missing:
             command = [sys.executable, "-m", "tests.benchmarks.gaps", "--one", recipe, "--clusters", *missing]
+            command += ["--axes", str(arguments.axes)]
             command += ["--data", arguments.data] if arguments.data else []
             run = subprocess.run(
                 command, stdout=subprocess.PIPE, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"}, check=False
