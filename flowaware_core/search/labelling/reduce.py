@@ -20,7 +20,7 @@ from flowaware_core.search.labelling.core import Core
 from flowaware_core.search.labelling.matrices import Key, Pool
 from flowaware_core.search.labelling.usage import Usage, compressed, grouped
 
-LARGEST_COMPARISON = 30_000_000  # label x label x label entries above which dominance is not looked for
+LARGEST_COMPARISON = 1_500_000  # label x label x label entries above which dominance is not looked for
 # The same where memory has no limit: message passing leaves such labels out sooner.
 LARGEST_UNLIMITED = 10_000
 # Label x label x label entries above which a node between two others stays: taking it out costs as much as some dozens of sweeps over
@@ -117,12 +117,15 @@ def _separable(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _regret(matrix: np.ndarray) -> np.ndarray:
     """[a, b] = the most that taking row b instead of row a can cost."""
-    result = np.empty((len(matrix), len(matrix)))
+    result, differences = np.empty((len(matrix), len(matrix))), np.empty(matrix.shape)
+    finite = np.isfinite(matrix)
+    everywhere = finite.all()
     for row in range(len(matrix)):
         with np.errstate(invalid="ignore"):
-            difference = matrix - matrix[row]
-        difference[:, ~np.isfinite(matrix[row])] = -np.inf
-        result[row] = difference.max(axis=1)
+            np.subtract(matrix, matrix[row], out=differences)
+        if not everywhere:
+            differences[:, ~finite[row]] = -np.inf
+        np.maximum.reduce(differences, axis=1, out=result[row])
     return result
 
 
