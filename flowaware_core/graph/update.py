@@ -104,14 +104,9 @@ class Cut:
         self._behind = tuple(position for position in rest if position not in self.results)
         last = (*sorted(apart), *self._behind)
         given = self._given(last, 0)
-        first = graph.part(self.results, kept=sorted(given | self._slopes)).reading()
-        # What the parts may read is not given away.
-        own = {graph.inputs[leaf] for leaf in jax.tree.leaves(state.get(extra))}
-        carried = {leaf: output for leaf, output in first.carried.items() if first.inputs[leaf] in own}
         self.gradients = dataclasses.replace(
-            first,
-            carried=carried,
-            update=graph.part(last, given=sorted(given | self._slopes)).reading(),
+            self._program(self.results, given | self._slopes, (), self._tensors(jax.tree.leaves(state.get(extra)))),
+            update=self._program(last, (), given | self._slopes, self._tensors((*self._params, *self._slots))),
             hosted=tuple(graph.inputs[leaf] for leaf in self._slots),
         )
 
@@ -142,21 +137,31 @@ class Cut:
         found = []
         for group, mask, positions, known in zip(groups, masks, results, given, strict=True):
             self._check(group, positions, known)
-            own = sorted(tensor for tensor in exported if not self._needs[tensor] & ~mask)
+            own = [tensor for tensor in exported if not self._needs[tensor] & ~mask]
             units = [self.units[unit] for unit in group]
             found.append(
                 Part(
-                    graph.part(positions, given=sorted(known)).reading(),
+                    self._program(positions, (), known, self._tensors(leaf for unit in units for leaf in unit.leaves)),
                     positions,
                     tuple(tensor for unit in units for tensor in unit.gradients),
                     tuple(tensor for unit in units for tensor in unit.hosted),
-                    graph.part((), own, sorted(self._given((), mask, own))).reading() if own else None,
+                    self._program((), own, self._given((), mask, own)) if own else None,
                 )
             )
-        made = sorted(joined - {graph.outputs[position] for position in behind})
-        inner = sorted(tensor for tensor in ends if tensor in self._makers)
-        last = graph.part(behind, made, inner).reading() if joined else None
-        return Division(tuple(found), last, behind)
+        made = joined - {graph.outputs[position] for position in behind}
+        inner = {tensor for tensor in ends if tensor in self._makers}
+        return Division(tuple(found), self._program(behind, made, inner) if joined else None, behind)
+
+    def _program(
+        self, positions: Sequence[int], kept: Iterable[int], given: Iterable[int], donated: AbstractSet[int] = frozenset()
+    ) -> Graph:
+        """The program of some outputs; of what it replaces, only some gives its memory away: others may still read the rest."""
+        found = self.whole.part(positions, sorted(kept), sorted(given)).reading()
+        carried = {leaf: output for leaf, output in found.carried.items() if found.inputs[leaf] in donated}
+        return dataclasses.replace(found, carried=carried)
+
+    def _tensors(self, leaves: Iterable[int]) -> set[int]:
+        return {self.whole.inputs[leaf] for leaf in leaves}
 
     def _large(self, tensor: int) -> bool:
         value = self.whole.tensors[tensor]
@@ -203,9 +208,9 @@ class Cut:
     def _check(self, group: Sequence[int], positions: Sequence[int], known: AbstractSet[int]) -> None:
         """What a part reads of others is gone, or not yet there, when it runs."""
         graph = self.whole
-        own = {graph.inputs[leaf] for unit in group for leaf in self.units[unit].leaves}
+        own = self._tensors(leaf for unit in group for leaf in self.units[unit].leaves)
         own |= {tensor for unit in group for tensor in self.units[unit].gradients}
-        others = {graph.inputs[leaf] for leaf in (*self._params, *self._slots)} | self._slopes
+        others = self._tensors((*self._params, *self._slots)) | self._slopes
         targets = [graph.outputs[position] for position in positions]
         if (self._ends(targets, known.__contains__) & others) - own:
             raise Inseparable("the update of a parameter reads others as a whole")
@@ -220,7 +225,7 @@ class Cut:
                 parent[tensor] = tensor = parent[parent[tensor]]
             return tensor
 
-        nodes = {graph.inputs[leaf] for leaf in (*self._params, *self._slots)} | self._slopes
+        nodes = self._tensors((*self._params, *self._slots)) | self._slopes
         for leaf, slope in zip(self._params, slopes, strict=True):
             if slope in self._slopes:
                 parent[root(slope)] = root(graph.inputs[leaf])
