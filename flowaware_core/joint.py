@@ -50,9 +50,7 @@ def _staged(training: Training, state: Any, batch: Any, cluster: Cluster, below:
     return found if found.fits and found.step_s < below else None
 
 
-def _hosted(
-    training: Training, state: Any, batch: Any, cluster: Cluster, name: str, without: DoesNotFit
-) -> Offloaded:
+def _hosted(training: Training, state: Any, batch: Any, cluster: Cluster, name: str, without: DoesNotFit) -> Offloaded:
     """The step with the optimizer's state on the hosts.
 
     Raises:

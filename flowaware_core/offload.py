@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from flowaware_core.api import BASELINES, DoesNotFit
-from flowaware_core.cluster.model import GIB, Cluster, Device
+from flowaware_core.cluster.model import Cluster, Device, positive
 from flowaware_core.cost import hosting
 from flowaware_core.cost.estimate import Estimate, estimate, shard_bytes
 from flowaware_core.drafting import sentence, shortfall
+from flowaware_core.explain import size
 from flowaware_core.garbage import collection_paused
 from flowaware_core.graph.model import Graph
 from flowaware_core.graph.owners import Inseparable
@@ -110,11 +111,11 @@ class Offloaded:
                 f"schedule      {self.schedule}",
                 f"of the step   {found.compute_s * 1e3:.3g} ms compute, {found.communication_s * 1e3:.3g} ms collectives, "
                 f"{self.hosting_s * 1e3:.3g} ms between hosts and devices",
-                f"host          {self.hosted_bytes / GIB:.3g} GiB a device at {device.host_bandwidth_bytes_per_s:.3g} B/s",
-                f"update        {len(self.parts)} parts, at most {max(p.hosted_bytes for p in self.parts) / GIB:.3g} GiB of "
+                f"host          {size(self.hosted_bytes)} a device at {device.host_bandwidth_bytes_per_s:.3g} B/s",
+                f"update        {len(self.parts)} parts, at most {size(max(p.hosted_bytes for p in self.parts))} of "
                 "state on a device at a time",
-                f"memory        {found.usage.total / GIB:.3g} GiB a device for the gradients, {first.memory_bytes / GIB:.3g} GiB "
-                f"for the update, {device.usable_bytes / GIB:.3g} GiB usable",
+                f"memory        {size(found.usage.total)} a device for the gradients, {size(first.memory_bytes)} "
+                f"for the update, {size(device.usable_bytes)} usable",
             ]
         )
 
@@ -136,7 +137,9 @@ class PlannedPart:
     memory_bytes: int
 
 
-def offload(training: Training, state: Any, batch: Any, cluster: Cluster, name: str = "task") -> Offloaded:
+def offload(
+    training: Training, state: Any, batch: Any, cluster: Cluster, name: str = "task", part_bytes: int | None = None
+) -> Offloaded:
     """Plans a training step with the arrays of the optimizer's state in the memory of the hosts.
 
     Args:
@@ -144,14 +147,19 @@ def offload(training: Training, state: Any, batch: Any, cluster: Cluster, name: 
         state, batch: arrays or shapes.
         cluster: the devices; what they say of their hosts is what the state's way back and forth costs.
         name: what it is called.
+        part_bytes: the most of the state that shall be on a device at a time, where parameters can be updated so far apart; None:
+            whatever there is room for.
 
     Raises:
         DoesNotFit: gradients, some part of the update, or the state on the hosts: the sentence says which, and what is missing.
         Stateless: a ValueError: the optimizer's state has no arrays.
+        ValueError: part_bytes is not above 0.
     """
+    if part_bytes is not None:
+        positive("part_bytes", part_bytes)
     task = training.task(state, batch, name)
     task = dataclasses.replace(task, step=training.exposed(), build=training.exposed)
-    usable, missing = cluster.device, 0
+    usable, missing = cluster.device, math.inf
     with collection_paused():
         search = _Search(task, training.extra)
         for _ in range(ROUNDS):
@@ -160,29 +168,29 @@ def offload(training: Training, state: Any, batch: Any, cluster: Cluster, name: 
             if not best.fits:
                 break
             placed = place(cut.gradients, trial.program.structure, best.choices)
-            division, parts = _divided(cut, placed, best, cluster.device)
+            division, parts = _divided(cut, placed, best, cluster.device, part_bytes)
             state, batch = task.args
-            found = Offloaded(
-                training, state, batch, cluster, trial.program, best, placed, cut, division, parts, name
-            )
+            found = Offloaded(training, state, batch, cluster, trial.program, best, placed, cut, division, parts, name)
             if found.hosted_bytes > cluster.device.host_memory_bytes:
                 raise DoesNotFit(
-                    f"{name} does not fit on {cluster.name}: the optimizer's state takes {found.hosted_bytes / GIB:.2f} GiB a "
-                    f"device of the hosts' memory and {cluster.device.host_memory_bytes / GIB:.2f} GiB are there"
+                    f"{name} does not fit on {cluster.name}: the optimizer's state takes {size(found.hosted_bytes)} a "
+                    f"device of the hosts' memory and {size(cluster.device.host_memory_bytes)} are there"
                 )
             if found.fits:
                 return found
-            missing = found.memory_bytes - cluster.device.usable_bytes
-            fewer = usable.memory_bytes - math.ceil(missing / usable.usable_fraction)
+            short = found.memory_bytes - cluster.device.usable_bytes
+            missing, fewer = min(missing, short), usable.memory_bytes - math.ceil(short / usable.usable_fraction)
             if fewer <= 0:
                 break
             usable = dataclasses.replace(usable, memory_bytes=fewer)
-    if missing:
+    if missing < math.inf:
         raise DoesNotFit(
-            f"{name} does not fit on {cluster.name}: with the optimizer's state on the hosts, parameters, gradients and one part of "
-            f"the update miss {missing / GIB:.2f} GiB a device"
+            f"{name} does not fit on {cluster.name}: with the optimizer's state on the hosts, parameters, gradients and one part "
+            f"of the update miss {size(missing)} a device"
         )
-    raise DoesNotFit(f"{shortfall(trial.program, trial.planner, best)}; the optimizer's state lies on the hosts already")
+    raise DoesNotFit(
+        f"{shortfall(trial.program, trial.planner, best)}; the optimizer's state lies on the hosts already"
+    )
 
 
 class _Search:
@@ -214,12 +222,13 @@ class _Search:
 
 
 def _divided(
-    cut: Cut, placed: Placement, candidate: Candidate, device: Device
+    cut: Cut, placed: Placement, candidate: Candidate, device: Device, part_bytes: int | None
 ) -> tuple[Division, tuple[PlannedPart, ...]]:
     """The fewest parts that fit, or the smallest there are."""
     mesh, used = candidate.mesh, candidate.estimate.usage
     sizes = [sum(shard_bytes(cut.whole, placed, mesh, tensor) for tensor in unit.hosted) for unit in cut.units]
     room = device.usable_bytes - (used.arguments + used.outputs - used.aliases)
+    room = room if part_bytes is None else min(room, part_bytes)
     while True:
         try:
             division = cut.parts(_packed(sizes, room))
@@ -235,12 +244,12 @@ def _packed(sizes: Sequence[int], room: int) -> list[list[int]]:
     """Neighbours together while they take no more than the room there is; what is larger stands alone."""
     groups: list[list[int]] = []
     filled = 0
-    for unit, size in enumerate(sizes):
-        if not groups or filled + size > room:
+    for unit, own in enumerate(sizes):
+        if not groups or filled + own > room:
             groups.append([])
             filled = 0
         groups[-1].append(unit)
-        filled += size
+        filled += own
     return groups
 
 
@@ -249,18 +258,18 @@ def _planned(
 ) -> tuple[PlannedPart, ...]:
     mesh, used = candidate.mesh, candidate.estimate.usage
 
-    def size(tensors: Sequence[int]) -> int:
+    def held(tensors: Sequence[int]) -> int:
         return sum(shard_bytes(whole, placed, mesh, tensor) for tensor in tensors)
 
     waiting, found = used.arguments + used.outputs - used.aliases, []
     everything = waiting
     for part in division.parts:
-        priced, hosted = estimate(part.graph, placed, mesh, device), size(part.hosted)
+        priced, hosted = estimate(part.graph, placed, mesh, device), held(part.hosted)
         # Its parameters and gradients are among what waits; its state comes on top, and so does what it needs meanwhile.
         most = waiting + hosted + priced.usage.total - priced.usage.arguments
         if part.numbers is not None:
             before = estimate(part.numbers, placed, mesh, device).usage
             most = max(most, everything + hosted + before.total - before.arguments)
         found.append(PlannedPart(part, priced, hosted, most))
-        waiting -= size(part.gradients)
+        waiting -= held(part.gradients)
     return tuple(found)

@@ -125,7 +125,8 @@ class OffloadedStep:
         """
         made = program(*[values[tensor] for tensor in graph.inputs])
         count = len(results)
-        (values if known is None else known).update(zip(graph.outputs[count:], made[count:], strict=True))
+        fresh = zip(graph.outputs[count:], made[count:], strict=True)
+        (values if known is None else known).update({t: value for t, value in fresh if isinstance(t, int)})
         return dict(zip(results, made[:count], strict=True))
 
     def _brought(self, part: Part, values: dict[int, Any]) -> dict[int, Any]:

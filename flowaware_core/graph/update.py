@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from flowaware_core.graph.model import Graph
+from flowaware_core.graph.model import Graph, Operand
 from flowaware_core.graph.owners import Inseparable
 
 
@@ -100,7 +100,7 @@ class Cut:
             for position, output in enumerate(graph.outputs)
             if position not in apart and position not in jax.tree.leaves(slopes) and output in self._makers
         ]
-        self.results = tuple(position for position in rest if not self._needs.get(graph.outputs[position], 0))
+        self.results = tuple(position for position in rest if not self._mask(graph.outputs[position]))
         self._behind = tuple(position for position in rest if position not in self.results)
         last = (*sorted(apart), *self._behind)
         given = self._given(last, 0)
@@ -126,22 +126,26 @@ class Cut:
         mine = {position for found in results for position in found}
         behind = tuple(position for position in self._behind if position not in mine)
         # What comes from elsewhere: of one other part, or of several.
-        late = {tensor for tensors in given for tensor in tensors if self._needs.get(tensor, 0)}
+        late = {tensor for tensors in given for tensor in tensors if self._mask(tensor)}
         late |= {output for output in (graph.outputs[position] for position in behind) if isinstance(output, int)}
         joined = {tensor for tensor in late if not self._within(tensor, masks)}
         ends = self._ends(joined, lambda tensor: self._number(tensor) and self._within(tensor, masks))
         arrays = [tensor for tensor in ends if self._large(tensor)]
         if arrays:
-            raise Inseparable("the update goes twice over arrays of the optimizer's state that other parameters wait for")
-        exported = {tensor for tensor in (late - joined) | ends if self._needs.get(tensor, 0)}
+            raise Inseparable(
+                "the update goes twice over arrays of the optimizer's state that other parameters wait for"
+            )
+        exported = {tensor for tensor in (late - joined) | ends if self._mask(tensor)}
         found = []
         for group, mask, positions, known in zip(groups, masks, results, given, strict=True):
             self._check(group, positions, known)
-            own = [tensor for tensor in exported if not self._needs[tensor] & ~mask]
+            own = [tensor for tensor in exported if not self._mask(tensor) & ~mask]
             units = [self.units[unit] for unit in group]
+            # A loop that makes a parameter may read the state as it came, so that cannot be changed in place.
+            params = self._tensors(leaf for unit in units for leaf in unit.leaves) - self._tensors(self._slots)
             found.append(
                 Part(
-                    self._program(positions, (), known, self._tensors(leaf for unit in units for leaf in unit.leaves)),
+                    self._program(positions, (), known, params),
                     positions,
                     tuple(tensor for unit in units for tensor in unit.gradients),
                     tuple(tensor for unit in units for tensor in unit.hosted),
@@ -153,7 +157,11 @@ class Cut:
         return Division(tuple(found), self._program(behind, made, inner) if joined else None, behind)
 
     def _program(
-        self, positions: Sequence[int], kept: Iterable[int], given: Iterable[int], donated: AbstractSet[int] = frozenset()
+        self,
+        positions: Sequence[int],
+        kept: Iterable[int],
+        given: Iterable[int],
+        donated: AbstractSet[int] = frozenset(),
     ) -> Graph:
         """The program of some outputs; of what it replaces, only some gives its memory away: others may still read the rest."""
         found = self.whole.part(positions, sorted(kept), sorted(given)).reading()
@@ -170,9 +178,13 @@ class Cut:
     def _number(self, tensor: int) -> bool:
         return math.prod(self.whole.tensors[tensor].shape) <= 1
 
+    def _mask(self, operand: Operand) -> int:
+        """The units, as bits, whose arrays of the state a value is made of."""
+        return self._needs.get(operand, 0) if isinstance(operand, int) else 0
+
     def _within(self, tensor: int, masks: Sequence[int]) -> bool:
         """Whether a tensor needs arrays of the state of one part at most."""
-        return any(not self._needs.get(tensor, 0) & ~mask for mask in masks)
+        return any(not self._mask(tensor) & ~mask for mask in masks)
 
     def _ends(self, targets: Iterable[Any], stop: Any) -> set[int]:
         """The tensors at which a way back from some others ends: arguments, gradients, and where it is told to stop."""
@@ -190,11 +202,11 @@ class Cut:
         return ends
 
     def _given(self, positions: Sequence[int], mask: int, kept: Sequence[int] = ()) -> set[int]:
-        """The gradients, and the numbers that come from elsewhere, from which units of a mask can make some outputs; mask 0: any."""
+        """The gradients and the numbers from elsewhere from which units of a mask can make some outputs; mask 0: any units."""
         outside = ~mask if mask else 0
 
         def stop(tensor: int) -> bool:
-            needs = self._needs.get(tensor, 0)
+            needs = self._mask(tensor)
             return self._number(tensor) and (not needs or bool(needs & outside))
 
         targets = [*(self.whole.outputs[position] for position in positions), *kept]
@@ -203,7 +215,7 @@ class Cut:
     def _results(self, group: Sequence[int], mask: int) -> tuple[int, ...]:
         graph = self.whole
         own = [graph.carried[leaf] for unit in group for leaf in self.units[unit].leaves]
-        return (*own, *(p for p in self._behind if not self._needs.get(graph.outputs[p], 0) & ~mask))
+        return (*own, *(p for p in self._behind if not self._mask(graph.outputs[p]) & ~mask))
 
     def _check(self, group: Sequence[int], positions: Sequence[int], known: AbstractSet[int]) -> None:
         """What a part reads of others is gone, or not yet there, when it runs."""

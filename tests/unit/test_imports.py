@@ -51,7 +51,7 @@ ROOMS = {
     "pipeline": {"whole", "chain", "planned", "training", "search", "graph", "cluster"},
     "order": set(),
     "pipelined": {"pipeline", "planned", "training", "execute", "graph", "order"},
-    "offload": {"api", "drafting", "training", "search", "program", "cost", "graph", "cluster"},
+    "offload": {"api", "drafting", "explain", "training", "search", "program", "cost", "graph", "cluster"},
     "offloaded": {"offload", "step", "execute", "graph"},
     "joint": {"api", "offload", "pipeline", "training", "graph", "cluster"},
     "spreading": set(),
