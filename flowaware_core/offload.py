@@ -105,8 +105,7 @@ class Offloaded:
         strategy = sentence(self.program, self.candidate, self.placement)
         return "\n".join(
             [
-                f"{self.name} on {self.cluster.name}: nothing fits with the optimizer's state on the devices, so it lies on the "
-                f"hosts; predicted step {self.step_s * 1e3:.3g} ms",
+                f"{self.name} on {self.cluster.name}: the optimizer's state lies on the hosts, predicted step {self.step_s * 1e3:.3g} ms",
                 f"mesh          {axes}; {strategy}",
                 f"schedule      {self.schedule}",
                 f"of the step   {found.compute_s * 1e3:.3g} ms compute, {found.communication_s * 1e3:.3g} ms collectives, "
