@@ -105,7 +105,8 @@ class Offloaded:
         strategy = sentence(self.program, self.candidate, self.placement)
         return "\n".join(
             [
-                f"{self.name} on {self.cluster.name}: the optimizer's state lies on the hosts, predicted step {self.step_s * 1e3:.3g} ms",
+                f"{self.name} on {self.cluster.name}: the optimizer's state on the hosts, predicted step "
+                f"{self.step_s * 1e3:.3g} ms",
                 f"mesh          {axes}; {strategy}",
                 f"schedule      {self.schedule}",
                 f"of the step   {found.compute_s * 1e3:.3g} ms compute, {found.communication_s * 1e3:.3g} ms collectives, "
