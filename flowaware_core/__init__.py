@@ -30,6 +30,9 @@ from flowaware_core.drawing import page as page
 from flowaware_core.drawing import timeline as timeline
 from flowaware_core.explain import diff as diff
 from flowaware_core.joint import fastest as fastest
+from flowaware_core.offload import Offloaded as Offloaded
+from flowaware_core.offload import offload as offload
+from flowaware_core.offloaded import OffloadedStep as OffloadedStep
 from flowaware_core.pipeline import Pipeline as Pipeline
 from flowaware_core.pipeline import pipeline as pipeline
 from flowaware_core.pipelined import PipelinedStep as PipelinedStep

@@ -39,7 +39,7 @@ def drafted(
     return Plan(
         task=program.task.name,
         cluster=cluster,
-        device={**dataclasses.asdict(device), "usable_bytes": device.usable_bytes},
+        device={**device.to_json(), "usable_bytes": device.usable_bytes},
         requested=requested,
         strategy=sentence(program, candidate, placed),
         axes=dict(zip(mesh.names, mesh.sizes, strict=True)),
@@ -96,7 +96,7 @@ def sentence(program: Program, candidate: Candidate, placed: Placement) -> str:
     examples, widths = _activation_axes(structure, choices, batch, len(mesh.axes))
     if examples:
         parts.append("examples over " + _names(mesh, examples))
-    state = [graph.inputs[index] for index in graph.carried]
+    state = [*(graph.inputs[index] for index in graph.carried), *graph.hosted]
     whole = sum(graph.tensors[t].bytes for t in state)
     for axis in range(len(mesh.axes)):
         cut = sum(graph.tensors[t].bytes for t in state if any(axis in axes for axes in placed.tensors[t]))

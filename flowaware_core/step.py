@@ -40,7 +40,7 @@ class Step:
         """One call on arrays; the memory of carried arguments goes to the results."""
         leaves = jax.tree.leaves(args)
         if self.task.carried and len({id(leaf) for leaf in leaves}) < len(leaves):
-            args = _apart(args)
+            args = apart(args)
         return self.jitted(*args)
 
     def lower(self) -> jax.stages.Lowered:
@@ -80,7 +80,7 @@ def step_of(program: Program, placed: Placement, mesh: jax.sharding.Mesh) -> Ste
     return Step(mesh, in_shardings, out_shardings, task, jitted, graph, placed)
 
 
-def _apart(args: Sequence[Any]) -> Any:
+def apart(args: Sequence[Any]) -> Any:
     """The arguments with a copy of every array that was met before: memory can be given away once only.
 
     The CPU's runtime of jax 0.10 does not survive an array that is donated twice.

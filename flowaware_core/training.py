@@ -131,12 +131,18 @@ class Training:
                 "mean it returns is a sum over examples and its count"
             )
 
-        def run(state: State, batch: Batch) -> tuple[State, dict[str, Any]]:
+        exposed = self.exposed(schedule)
+        return lambda state, batch: exposed(state, batch)[:2]
+
+    def exposed(self, schedule: Schedule = AT_ONCE) -> Callable[[State, Batch], tuple[State, dict[str, Any], Any]]:
+        """As `step`, and the function returns the gradients too, behind the rest."""
+
+        def run(state: State, batch: Batch) -> tuple[State, dict[str, Any], Any]:
             key = jax.random.fold_in(state["rng"], state["step"])
             extra = None if self.extra is None else state[self.extra]
             gradients, found = self._gradients(schedule, state["params"], extra, batch, key)
             after, metrics = self.finish(state, gradients, found)
-            return after if self.extra is None else {**after, self.extra: found.extra}, metrics
+            return after if self.extra is None else {**after, self.extra: found.extra}, metrics, gradients
 
         return run
 

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 GIB = 2**30
+# Assumptions where a cluster does not say: a node of 8 devices with 512 GiB, and PCIe 4.0 x16 at half of its 32 GB/s.
+HOST_MEMORY_BYTES = 64 * GIB
+HOST_BANDWIDTH_BYTES_PER_S = 1.6e10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +26,9 @@ class Device:
         usable_fraction: the part of it a program may use (the rest: runtime, fragmentation, communication buffers of the library).
         peak_flops_per_s: dtype name -> peak rate of matrix products; `float32` is required.
         memory_bandwidth_bytes_per_s: rate at which its memory is read or written.
+        host_memory_bytes: its share of the memory of its host, for what a step keeps there where nothing else fits.
+        host_bandwidth_bytes_per_s: rate at which it takes in from that memory, or gives out to it, while the others of its host
+            do the same.
     """
 
     kind: str
@@ -30,10 +36,14 @@ class Device:
     peak_flops_per_s: Mapping[str, float]
     memory_bandwidth_bytes_per_s: float
     usable_fraction: float = 0.9
+    host_memory_bytes: int = HOST_MEMORY_BYTES
+    host_bandwidth_bytes_per_s: float = HOST_BANDWIDTH_BYTES_PER_S
 
     def __post_init__(self) -> None:
         positive("memory_bytes", self.memory_bytes)
         positive("memory_bandwidth_bytes_per_s", self.memory_bandwidth_bytes_per_s)
+        positive("host_memory_bytes", self.host_memory_bytes)
+        positive("host_bandwidth_bytes_per_s", self.host_bandwidth_bytes_per_s)
         if not 0 < self.usable_fraction <= 1:
             raise ValueError(f"usable_fraction={self.usable_fraction}; it must lie in (0, 1]")
         if "float32" not in self.peak_flops_per_s:
@@ -44,6 +54,11 @@ class Device:
     @property
     def usable_bytes(self) -> int:
         return int(self.memory_bytes * self.usable_fraction)
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields as plain values; what is assumed of its host is left out, as it was before hosts were described."""
+        assumed = {"host_memory_bytes": HOST_MEMORY_BYTES, "host_bandwidth_bytes_per_s": HOST_BANDWIDTH_BYTES_PER_S}
+        return {key: value for key, value in dataclasses.asdict(self).items() if value != assumed.get(key)}
 
     def flops_per_s(self, dtype: str) -> float:
         """Peak rate for a dtype; one that is not listed runs at the float32 rate."""
@@ -110,7 +125,7 @@ class Cluster:
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "device": self.device.to_json()}
 
     @staticmethod
     def from_json(tree: Mapping[str, Any]) -> Cluster:

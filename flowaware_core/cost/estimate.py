@@ -10,7 +10,7 @@ import numpy as np
 
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.cluster.model import Device
-from flowaware_core.cost import communication, compute, memory
+from flowaware_core.cost import communication, compute, hosting, memory
 from flowaware_core.cost.trace import Trace, trace
 from flowaware_core.graph.layout import axes_of, local_shape
 from flowaware_core.graph.model import Graph, Operator
@@ -19,7 +19,10 @@ from flowaware_core.graph.placement import OperatorPlacement, Placement
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate:
-    """Seconds and floating point operations of one step, memory on the target, and the trace they were read from."""
+    """Seconds and floating point operations of one step, memory on the target, and the trace they were read from.
+
+    What runs afterwards in programs of its own (`Graph.update`) is in the seconds alone.
+    """
 
     compute_s: float
     communication_s: float
@@ -27,11 +30,12 @@ class Estimate:
     usage: memory.Usage
     trace: Trace
     donated: Mapping[int, int]
+    hosting_s: float = 0.0
 
     @property
     def step_s(self) -> float:
         """Nothing is assumed to overlap."""
-        return self.compute_s + self.communication_s
+        return self.compute_s + self.communication_s + self.hosting_s
 
     def usage_on_cpu(self) -> memory.Usage:
         """Memory as the CPU compiler lays the same program out."""
@@ -51,9 +55,20 @@ class Estimate:
 def estimate(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> Estimate:
     """Prices a placed program."""
     played = trace(graph, placement, mesh.sizes)
-    moves = sum(m.times * communication.seconds(m.kind, m.bytes, m.axes, mesh) for m in played.communications)
+    made = [*played.communications]
+    if graph.update is not None:
+        made += trace(graph.update, placement, mesh.sizes).communications
+    moves = sum(m.times * communication.seconds(m.kind, m.bytes, m.axes, mesh) for m in made)
     work, flops = _work(graph, placement, mesh, device)
-    return Estimate(work, moves, flops, memory.usage(played, graph.carried), played, graph.carried)
+    hosted = sum(shard_bytes(graph, placement, mesh, tensor) for tensor in graph.hosted)
+    usage, spent = memory.usage(played, graph.carried), float(hosting.seconds(np.array(hosted), device))
+    return Estimate(work, moves, flops, usage, played, graph.carried, spent)
+
+
+def shard_bytes(graph: Graph, placement: Placement, mesh: Mesh, tensor: int) -> int:
+    """Bytes of a tensor on one device, in the layout in which it is kept."""
+    value = graph.tensors[tensor]
+    return math.prod(local_shape(value.shape, placement.tensors[tensor], mesh.sizes)) * value.itemsize
 
 
 def _work(graph: Graph, placement: Placement, mesh: Mesh, device: Device) -> tuple[float, float]:

@@ -38,6 +38,16 @@ def replay(graph: Graph, placement: Placement, mesh: jax.sharding.Mesh) -> Calla
     return run
 
 
+def program(graph: Graph, placement: Placement, mesh: jax.sharding.Mesh) -> Any:
+    """The program under `jax.jit`: a leaf per input -> a list of the outputs; what is carried gives its memory away."""
+    run = replay(graph, placement, mesh)
+    inputs = [sharding(placement.tensors[tensor], mesh) for tensor in graph.inputs]
+    outputs = [sharding(placement.tensors[output] if isinstance(output, int) else (), mesh) for output in graph.outputs]
+    for leaf, output in graph.carried.items():
+        outputs[output] = inputs[leaf]
+    return jax.jit(run, in_shardings=tuple(inputs), out_shardings=outputs, donate_argnums=tuple(sorted(graph.carried)))
+
+
 # Has a mesh of its own, and cannot run inside another.
 _OWN_MESH = ("shard_map",)
 

@@ -125,6 +125,8 @@ class Graph:
         batch: positions of input leaves with examples along dimension 0.
         input_names: a readable path per input leaf.
         in_tree, out_tree: how the leaves make up the arguments and the result.
+        update: what runs after it in programs of their own: its time counts, its memory does not; see `update.py`.
+        hosted: tensors of the update that come from the memory of the hosts and go back to it.
     """
 
     tensors: tuple[Tensor, ...]
@@ -137,10 +139,14 @@ class Graph:
     input_names: tuple[str, ...]
     in_tree: Any
     out_tree: Any
+    update: Graph | None = None
+    hosted: tuple[int, ...] = ()
 
     def walk(self) -> Iterator[tuple[Operator, int]]:
-        """All operators, those of sub-graphs after their owner, each with the number of times it runs."""
+        """All operators, those of sub-graphs after their owner, each with the number of times it runs; then the update's."""
         yield from _walk(self.operators, 1)
+        if self.update is not None:
+            yield from self.update.walk()
 
     @functools.cached_property
     def traffic(self) -> dict[int, int]:
@@ -168,6 +174,22 @@ class Graph:
             outputs=chosen,
             carried={leaf: place[output] for leaf, output in self.carried.items() if output in place},
             out_tree=jax.tree.structure([0] * len(chosen)),
+        )
+
+    def reading(self) -> Graph:
+        """The same with those inputs alone that an operator or an output reads."""
+        read = {t for operator in self.operators for t in operator.inputs}
+        read.update(output for output in self.outputs if isinstance(output, int))
+        used = [leaf for leaf, tensor in enumerate(self.inputs) if tensor in read]
+        place = {leaf: index for index, leaf in enumerate(used)}
+        names = dict(enumerate(self.input_names))
+        return dataclasses.replace(
+            self,
+            inputs=tuple(self.inputs[leaf] for leaf in used),
+            carried={place[leaf]: output for leaf, output in self.carried.items() if leaf in place},
+            batch=tuple(place[leaf] for leaf in self.batch if leaf in place),
+            input_names=tuple(names.get(leaf, "given") for leaf in used),
+            in_tree=jax.tree.structure([0] * len(used)),
         )
 
     @property

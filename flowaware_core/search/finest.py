@@ -78,8 +78,10 @@ def finest(outline: Outline, mesh: Mesh, device: Device, cutoff: float, full: Ca
         if raised is space and full is None:
             limit = min(cutoff, best.cost) if best is not None else cutoff
             left, least = _left(space, orders, limit)
-            rest = nearly(Space.of(outline, mesh, device, chains, left), limit)
-            best, bound = _cheaper(rest, limit, best), max(bound, min(least, rest.bound))
+            if all(left):
+                rest = nearly(Space.of(outline, mesh, device, chains, left), limit)
+                best, least = _cheaper(rest, limit, best), min(least, rest.bound)
+            bound = max(bound, least)
         if raised is space:
             break
         space = raised
@@ -95,7 +97,10 @@ def _cheaper(solved: Solved, limit: float, best: Candidate | None) -> Candidate 
 
 
 def _left(space: Space, orders: _Orders, limit: float) -> tuple[tuple[tuple[Assignment, ...], ...], float]:
-    """The orders of all labels that plans under a limit can have, or of those nearest to the bound, and what the others cost at least."""
+    """The orders of all labels that plans under a limit can have, or of those nearest to the bound, and what all others cost at least.
+
+    Where a node has none left, that is what every plan costs.
+    """
     bound, excess = labelling.excess(labelling.Problem(space.costs, space.edges, space.matrices), limit)
     counts = [np.array([len(orders.of(label)) for label in labels]) for labels in space.labels]
     steps = np.unique(np.concatenate([*excess, [limit - bound]]))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from flowaware_core.cluster.model import Device
-from flowaware_core.cost import compute
+from flowaware_core.cost import compute, hosting
 from flowaware_core.cost.resharding import Resharding, partials, scalar
+from flowaware_core.graph.layout import local_shape
 from flowaware_core.graph.model import Graph
-from flowaware_core.graph.placement import Assignment
+from flowaware_core.graph.placement import Assignment, layout_of
 from flowaware_core.search.repeats import Repeats
-from flowaware_core.search.terms import Borders, Counts, Terms, Transfer, Work, majors
+from flowaware_core.search.terms import Borders, Counts, Hosted, Terms, Transfer, Work, majors
 
 Labels = tuple[Assignment, ...]
 Key = tuple[object, ...]
@@ -82,12 +84,20 @@ class Pricing:
                 continue
             if isinstance(term, Borders):
                 total += times * self._borders(term, labels)
+            elif isinstance(term, Hosted):
+                total += times * self._hosting(term, labels)
             elif term.target is None:
                 sums = partials(labels, term.reduced)
                 total += times * np.array([scalar(term.shape, term.itemsize, axes, self.mesh) for axes in sums])
             else:
                 total += times * np.diagonal(self._transfer(term, labels, labels))
         return total
+
+    def _hosting(self, term: Hosted, labels: Labels) -> np.ndarray:
+        """Time between the hosts' memory and the devices' under each label of a group."""
+        layouts = (layout_of(term.dims, assignment) for assignment in labels)
+        shards = [math.prod(local_shape(term.shape, layout, self.mesh.sizes)) for layout in layouts]
+        return hosting.seconds(np.array(shards, dtype=float) * term.itemsize, self.device)
 
     def _borders(self, term: Borders, labels: Labels) -> np.ndarray:
         """Time of the exchanges between neighbours under each label of an operator."""

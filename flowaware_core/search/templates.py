@@ -250,5 +250,6 @@ def batch_classes(graph: Graph, structure: Structure) -> frozenset[int]:
 
 
 def _state_groups(graph: Graph, structure: Structure) -> frozenset[int]:
-    """Groups that hold carried arguments: parameters and optimizer state."""
-    return frozenset(structure.group_of[graph.inputs[index]] for index in graph.carried) - {-1}
+    """Groups that hold carried arguments: parameters and optimizer state, wherever that lies."""
+    carried = [graph.inputs[index] for index in graph.carried]
+    return frozenset(structure.group_of[tensor] for tensor in (*carried, *graph.hosted)) - {-1}

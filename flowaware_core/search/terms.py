@@ -56,7 +56,16 @@ class Borders(NamedTuple):
     itemsizes: tuple[int, ...]
 
 
-Counts = Mapping[Work | Transfer | Borders, int]
+class Hosted(NamedTuple):
+    """A tensor that comes from the memory of the hosts and goes back to it; dims: per dimension that of the node's labels."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+    dims: tuple[int, ...]
+
+
+Term = Work | Transfer | Borders | Hosted
+Counts = Mapping[Term, int]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -102,7 +111,7 @@ class _Walk:
         self.node_of_operator = {o: self.groups + index for index, o in enumerate(self.operators)}
         start = self.groups + len(self.operators)
         self.node_of_view = {t: start + index for index, t in enumerate(self.views)}
-        self.nodes: list[dict[Work | Transfer | Borders, int]] = [{} for _ in range(start + len(self.views))]
+        self.nodes: list[dict[Term, int]] = [{} for _ in range(start + len(self.views))]
         self.edges: dict[tuple[int, int], dict[tuple[Transfer, bool], int]] = {}
         self.examples: dict[Work, Operator] = {}
 
@@ -123,6 +132,10 @@ class _Walk:
                 self._free(operator, times)
             elif operator.id in self.structure.anchored:
                 self._anchored(operator, self.structure.anchored[operator.id], times)
+        for tensor in self.graph.hosted:
+            value, node = self.graph.tensors[tensor], self.structure.group_of[tensor]
+            hosted = Hosted(value.shape, value.itemsize, dims[tensor])
+            self.nodes[node][hosted] = self.nodes[node].get(hosted, 0) + 1
         return Terms(self.groups, self.operators, self.views, tuple(self.nodes), self.edges, self.examples)
 
     def _work(self, operator: Operator, times: int) -> None:
