@@ -240,7 +240,8 @@ def _same_program(plan: Plan, program: Program) -> None:
 
 
 def _mesh(plan: Plan) -> Mesh:
-    return Mesh(tuple(Axis(name, size, **plan.links[name]) for name, size in plan.axes.items()))
+    links = ((plan.links[name]["bandwidth_bytes_per_s"], plan.links[name]["latency_s"]) for name in plan.axes)
+    return Mesh(tuple(Axis(name, size, *link) for (name, size), link in zip(plan.axes.items(), links, strict=True)))
 
 
 def _device(plan: Plan) -> Device:

@@ -87,7 +87,7 @@ class Relaxed(Resharding):
         The pieces differ in how many axes are exchanged: of few bytes it may be faster to gather more.
         """
         # Dimensions come first in all arrays: sums over the few of them are sums of whole tables.
-        leaving, coming = [], []
+        leaving, coming, held = [], [], []
         same = np.ones((rank, len(sources), len(targets)), dtype=bool)
         for one, other in zip(self._counts(sources, rank), self._counts(targets, rank), strict=True):
             one, other = one[:, :, None], other[:, None, :]
@@ -95,15 +95,17 @@ class Relaxed(Resharding):
             same &= one == other
             leaving.append(one - kept)
             coming.append(other - kept)
-        goes, comes = _exchangeable(leaving, coming)
+            held.append(one)
+        goes, comes = _exchangeable(leaving, coming, held)
         moved = [_flow(out, into) for out, into in zip(goes, comes, strict=True)]
         # What is gathered from each dimension for certain; often that is all.
         certain = [whole - out for whole, out in zip(leaving, goes, strict=True)]
         surely = [rest.sum(axis=0, dtype=np.int8) for rest in certain]
         inorder = self._gather_by_dimension(certain)
         left = [out.sum(axis=0, dtype=np.int8) for out in leaving]
-        single = ((sum(goes) > 0).sum(axis=0) <= 1) & ((sum(comes) > 0).sum(axis=0) <= 1)
-        found = []
+        givers, takers = (np.logical_or.reduce([axes > 0 for axes in ends]).sum(axis=0) for ends in (goes, comes))
+        single = (givers <= 1) & (takers <= 1)
+        found: list[tuple[np.ndarray, np.ndarray]] = []
         for most in itertools.product(*(range(len(members), 0, -1) for members in self._classes)):
             some = [np.minimum(count, limit) for count, limit in zip(moved, most, strict=True)]
             if found and all((one == all_).all() for one, all_ in zip(some, moved, strict=True)):
@@ -128,19 +130,23 @@ class Relaxed(Resharding):
             axis = self.mesh.axes[members.start]
             links = axis.bandwidth_bytes_per_s, axis.latency_s
             joined[links] = joined.get(links, 1) * _power(axis, count)
-        slopes = sum((number - 1) / number / bandwidth for (bandwidth, _), number in joined.items())
-        # Several are no faster than one, but their messages may be fewer.
-        latencies = sum(
-            latency * np.where(single, number - 1, np.log2(number)) for (_, latency), number in joined.items()
-        )
+        slopes, latencies = np.zeros(single.shape), np.zeros(single.shape)
+        for (bandwidth, latency), number in joined.items():
+            slopes += (number - 1) / number / bandwidth
+            # Several are no faster than one, but their messages may be fewer.
+            latencies += latency * np.where(single, number - 1, np.log2(number))
         return slopes, latencies
 
     def _gather(self, counts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Of one all-gather over so many axes of each class, the slowest links first, where pieces are small."""
         order = sorted(range(len(counts)), key=lambda c: self.mesh.axes[self._classes[c].start].bandwidth_bytes_per_s)
         axes = [self.mesh.axes[self._classes[position].start] for position in order]
-        slopes, _ = self._gathered(np.ones(counts[0].shape), [(axis, counts[c]) for axis, c in zip(axes, order, strict=True)])
-        return slopes, sum(axis.latency_s * np.log2(axis.size) * counts[c] for axis, c in zip(axes, order, strict=True))
+        pieces = [(axis, counts[position]) for axis, position in zip(axes, order, strict=True)]
+        slopes, _ = self._gathered(np.ones(counts[0].shape), pieces)
+        latencies = np.zeros(counts[0].shape)
+        for axis, count in pieces:
+            latencies += axis.latency_s * np.log2(axis.size) * count
+        return slopes, latencies
 
     def _gather_by_dimension(self, counts: Sequence[np.ndarray]) -> np.ndarray:
         """Seconds per byte of an all-gather per dimension, one after the other, over so many axes of each class [dims, ...]."""
@@ -169,16 +175,16 @@ def _flow(goes: np.ndarray, comes: np.ndarray) -> np.ndarray:
 
 
 def _exchangeable(
-    leaving: Sequence[np.ndarray], coming: Sequence[np.ndarray]
+    leaving: Sequence[np.ndarray], coming: Sequence[np.ndarray], held: Sequence[np.ndarray]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Of what leaves and comes to each dimension, by class and [dims, ...], what may be exchanged.
 
-    A dimension takes axes after all that it keeps, so only once nothing is left to leave it, and from the outside in; axes leave it
-    from the inside out.
+    A dimension takes axes after all that it keeps, so only once nothing is left to leave it, and from the outside in, be it what
+    others `held` and need not give; axes leave it from the inside out.
     """
     free = sum(leaving) == 0
     while True:
-        comes = _supplied([np.where(free, into, 0) for into in coming], leaving)
+        comes = _supplied([np.where(free, into, 0) for into in coming], held)
         goes = _supplied(leaving[::-1], comes[::-1])[::-1]
         more = np.logical_and.reduce([out == whole for out, whole in zip(goes, leaving, strict=True)])
         if (more <= free).all():

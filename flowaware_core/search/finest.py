@@ -1,10 +1,11 @@
 """The search on the finest mesh of all, which has every plan of every other.
 
-Where levels are split into their prime factors, nodes of a program have thousands of labels and pairs of nodes millions: too many to
-price. So axes that are interchangeable are first not told apart, and changes of layout cost what the kindest order of such axes
+Where levels are split into their prime factors, nodes of a program have thousands of labels and pairs of nodes millions: too many
+to price. So axes that are interchangeable are first not told apart, and changes of layout cost what the kindest order of such axes
 takes: a labelling of these few classes bounds every plan on every mesh from below. Its answer is then spelled out: every node
 chooses among the orders of the axes that it was given. Where two nodes cannot both have the kindest order, the pair of classes
-gets what the best order for the two takes, which still is a bound, and the rest is solved again.
+gets what the best order for the two takes, which still is a bound, and the rest is solved again. What is left of a gap in the end
+comes from orders that do not agree around a circle of nodes: then all classes that the bound leaves are spelled out.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _cheaper(solved: Solved, limit: float, best: Candidate | None) -> Candidate 
 
 
 def _left(space: Space, orders: _Orders, limit: float) -> tuple[tuple[tuple[Assignment, ...], ...], float]:
-    """The orders of all labels that plans under a limit can have, or of those nearest to the bound, and what all others cost at least.
+    """The orders of all labels that plans under a limit can have, or of those nearest to the bound; what all others cost at least.
 
     Where a node has none left, that is what every plan costs.
     """
@@ -106,8 +107,8 @@ def _left(space: Space, orders: _Orders, limit: float) -> tuple[tuple[tuple[Assi
     steps = np.unique(np.concatenate([*excess, [limit - bound]]))
     steps = steps[steps <= limit - bound]
 
-    def pairs(most: float) -> float:
-        sizes = [float(number[values <= most].sum()) for number, values in zip(counts, excess, strict=True)]
+    def pairs(most: float) -> int:
+        sizes = [int(number[values <= most].sum()) for number, values in zip(counts, excess, strict=True)]
         return sum(sizes[i] * sizes[j] for i, j in space.edges)
 
     position = bisect.bisect_right(steps, MOST_PAIRS, key=pairs)
@@ -146,7 +147,7 @@ class _Orders:
 
 
 def _raised(space: Space, spelled: Space, chosen: Sequence[Iterable[int]], orders: _Orders) -> Space:
-    """The relaxed space with the pairs of classes that were spelled out at what their best orders take; itself if they do already."""
+    """The relaxed space with what was spelled out at what the best orders of each pair take; itself where nothing rises."""
     starts, classes = [], [np.array(list(labels)) for labels in chosen]
     for options, labels in zip(space.labels, classes, strict=True):
         counts = [len(orders.of(options[label])) for label in labels]

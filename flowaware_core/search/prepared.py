@@ -21,7 +21,9 @@ class Prepared:
         self.task = task
         self._known: dict[tuple[Schedule, tuple[Pin, ...]], tuple[Program, Planner]] = {}
 
-    def on(self, schedule: Schedule, cluster: Cluster, pins: Sequence[Pin], axes: int | None) -> tuple[Program, Planner]:
+    def on(
+        self, schedule: Schedule, cluster: Cluster, pins: Sequence[Pin], axes: int | None
+    ) -> tuple[Program, Planner]:
         """The program of a schedule, and its planner for a cluster and meshes of so many axes.
 
         Raises:

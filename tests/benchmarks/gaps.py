@@ -5,7 +5,8 @@
 A recipe has a process of its own; results are kept in FILE (JSON lines) and what is there is not planned again. Prints per pair the
 certified gap, the decimal logarithm of the size of the space, the number of meshes, the seconds of the search among the processor
 seconds of the planning as a whole, the predicted step of the plan, what of it runs when, and the step of the best template for the
-same schedule. With `--axes 0` the space is that of all meshes; otherwise of those of at most so many axes. Ends with exit code 1 where a gap is above 1 % or not certified, or a template is better.
+same schedule. With `--axes 0` the space is that of all meshes, else of those of at most so many axes.
+Ends with exit code 1 where a gap is above 1 % or not certified, or a template is better.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 
 from flowaware_core.search.labelling import flat, plain
 from flowaware_core.search.labelling.core import Core
-from flowaware_core.search.labelling.flat import Graph, Rows
+from flowaware_core.search.labelling.flat import Graph
 from flowaware_core.search.labelling.local import BLOCK, Local
 
 WARM_UP = 10  # sweeps before the first price

@@ -1,7 +1,7 @@
 """What a node that was taken out of a core chooses, given the labels of those it hung on.
 
-Each can say which label is best, and by how much every labelling with a certain label exceeds a bound at least, given how much those
-with certain labels of the others do.
+Each can say which label is best, and by how much every labelling with a certain label exceeds a bound at least, given by how much
+those with certain labels of the others do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ class Choice(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """A node that was taken out: its original labels then, how it chooses, and by whom, each with its original labels at that time."""
+    """A node that was taken out.
+
+    Attributes:
+        node: its number in the original core.
+        names: the original labels of the labels that it had then.
+        choice: how it chooses.
+        parents: by whom, each with the original labels of the labels that it had then.
+    """
 
     node: int
     names: np.ndarray
@@ -86,7 +93,7 @@ class Beside:
         return int(np.argmin(self.costs[:, given[0]]))
 
     def excess(self, *given: np.ndarray, most: float) -> np.ndarray:
-        return (self.costs - self.costs.min(axis=0) + given[0]).min(axis=1)
+        return (_above_least(self.costs) + given[0]).min(axis=1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,6 +116,12 @@ class Between:
         one, other = (np.flatnonzero(values <= most) for values in given)
         right, known = self.right[:, other], given[1][other]
         for label in one if len(other) else ():
-            sums = self.left[label][:, None] + right
-            np.minimum(found, (sums - sums.min(axis=0) + np.maximum(known, given[0][label])).min(axis=1), out=found)
+            above = _above_least(self.left[label][:, None] + right)
+            np.minimum(found, (above + np.maximum(known, given[0][label])).min(axis=1), out=found)
         return found
+
+
+def _above_least(costs: np.ndarray) -> np.ndarray:
+    """Costs less the least of each column; inf throughout where all are."""
+    least = costs.min(axis=0)
+    return costs - np.where(np.isfinite(least), least, 0.0)

@@ -23,8 +23,8 @@ from flowaware_core.search.labelling.usage import Usage, compressed, grouped
 LARGEST_COMPARISON = 1_500_000  # label x label x label entries above which dominance is not looked for
 # The same where memory has no limit: message passing leaves such labels out sooner.
 LARGEST_UNLIMITED = 10_000
-# Label x label x label entries above which a node between two others stays: taking it out costs as much as some dozens of sweeps over
-# its edges, and spares the messages two hops.
+# Label x label x label entries above which a node between two others stays: taking it out costs as much as some dozens of sweeps
+# over its edges, and spares the messages two hops.
 LARGEST_ELIMINATION = 4_000_000
 
 WORTHWHILE = 0.97  # part of the labels left after a round above which no further round is made
@@ -63,7 +63,7 @@ class Reduction:
         return result
 
     def excess(self, known: Sequence[np.ndarray], most: float) -> list[np.ndarray]:
-        """By how much every labelling with a certain label of the original core costs more than a bound of the smaller one, at least.
+        """By how much every labelling with a certain label of the original core is above a bound of the smaller one, at least.
 
         Args:
             known: that of the labels of the smaller core.
@@ -350,7 +350,7 @@ class _Reducer:
         else:
             through = self.pool.derive("through", _through, self.pool.add(cost), *keys)
             self._remove(node, Between(matrices[0].T + cost, matrices[1]), others)
-            self._connect(*others, through)
+            self._connect(others[0], others[1], through)
 
     def _drop_dominated(self, node: int) -> None:
         """Leaves out labels that another label can replace at no more cost and no more memory, whatever the

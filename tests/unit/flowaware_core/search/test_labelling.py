@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from flowaware_core.search.labelling import Problem, solve
+from flowaware_core.search.labelling import Problem, excess, solve
 
 
 def random_problem(seed: int, *, nodes: int = 6, memory: bool = True) -> Problem:
@@ -120,3 +120,25 @@ def test_the_order_of_the_nodes_is_no_part_of_the_problem() -> None:
     edges = tuple((int(place[i]), int(place[j])) for i, j in problem.edges)
     other = Problem(tuple(problem.node_costs[node] for node in shuffled), edges, problem.edge_costs)
     assert solve(other).cost == pytest.approx(solve(problem).cost)
+
+
+@pytest.mark.parametrize("start", range(0, 60, 20))
+def test_what_a_label_costs_at_least_is_no_more_than_what_it_costs(start: int) -> None:
+    """Every labelling of small problems, against the bound and the excess of each of its labels."""
+    left_out = 0
+    for seed in range(start, start + 20):
+        problem = random_problem(seed, memory=False)
+        every = [
+            (problem.cost(np.array(labels)), labels)
+            for labels in itertools.product(*(range(len(costs)) for costs in problem.node_costs))
+        ]
+        best = min(cost for cost, _ in every)
+        most = best + 0.2 * abs(best) + 1.0
+        bound, least = excess(problem, most)
+        assert bound <= best + 1e-9
+        for node, values in enumerate(least):
+            for label, value in enumerate(values):
+                true = min(cost for cost, labels in every if labels[node] == label)
+                assert min(bound + value, most) <= true + 1e-9 or true == np.inf
+                left_out += bool(bound + value >= most)
+    assert left_out > 20
