@@ -7,6 +7,7 @@ step = fa.apply(plan, task)
 
 from flowaware_core.accelerators import CARDS as CARDS
 from flowaware_core.accelerators import unattached as unattached
+from flowaware_core.api import MOST_AXES as MOST_AXES
 from flowaware_core.api import STRATEGIES as STRATEGIES
 from flowaware_core.api import DoesNotFit as DoesNotFit
 from flowaware_core.api import Pin as Pin

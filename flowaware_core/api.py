@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from flowaware_core import explain, versions
-from flowaware_core.cluster.mesh import Axis, Mesh
+from flowaware_core.cluster.mesh import Axis, Mesh, meshes
 from flowaware_core.cluster.model import Cluster, Device
 from flowaware_core.cost.estimate import estimate
 from flowaware_core.cost.unknown import unknown
@@ -103,13 +103,21 @@ def plan(
     return dataclasses.replace(made, what_if=prospects(program, planner, strategy, result)) if what_if else made
 
 
-def changes(plan: Plan, task: Task, cluster: Cluster, strategy: str = "auto") -> tuple[str, ...]:
+def changes(
+    plan: Plan, task: Task, cluster: Cluster, strategy: str = "auto", axes: int | None = MOST_AXES
+) -> tuple[str, ...]:
     """What has changed since a plan was made, a line each: program, cluster, strategy or the version of jax.
+
+    Where all meshes are wanted, by `axes` None, that only some were searched is a change too.
 
     A plan of which nothing has changed can be used again without a search; what `resize` or `compare` gave names no origin,
     and a plan with pins or more axes than usual is the caller's to remember.
     """
-    return differences(plan.made_for, identity(Program.of(task), cluster, strategy))
+    found = differences(plan.made_for, identity(Program.of(task), cluster, strategy))
+    searched, there = plan.searched.get("meshes", 0), len(meshes(cluster))
+    if axes is None and strategy == "auto" and searched < there:
+        return (*found, f"meshes: {searched} of {there} were searched")
+    return found
 
 
 def compare(task: Task, cluster: Cluster, strategies: Sequence[str] = STRATEGIES) -> dict[str, Plan | DoesNotFit]:
@@ -274,6 +282,7 @@ def _placed(program: Program, choices: Choices, mesh: Mesh) -> Placement:
 
 
 __all__ = [
+    "MOST_AXES",
     "STRATEGIES",
     "DoesNotFit",
     "Pin",

@@ -71,6 +71,7 @@ class Config:
     seed: int
     steps: int | None = None
     strategy: str = "auto"
+    meshes: str = "few"
     resume: str = "auto"
     init_from: Path | None = None
     allow_changed_recipe: bool = False
@@ -92,6 +93,8 @@ class Config:
             raise ValueError(f"seed={self.seed}; it must be below 2**32")
         if self.audit_target is not None and self.audit_target not in fa.CARDS:
             raise ValueError(f"audit_target={self.audit_target}; cards to compile for are {', '.join(fa.CARDS)}")
+        if self.meshes not in ("few", "all"):
+            raise ValueError(f"meshes={self.meshes}; allowed are few and all")
         if self.compare not in ("none", "all"):
             raise ValueError(f"compare={self.compare}; allowed are none and all")
 

@@ -53,7 +53,7 @@ def plan(config: Config, machine: Machine, argv: Sequence[str]) -> None:
 
 def write(config: Config, machine: Machine, argv: Sequence[str], task: fa.Task, folder: RunFolder) -> None:
     """Plans into a folder, and audits there where asked to."""
-    found = program.planned(task, machine.cluster, config.strategy, what_if=config.compare == "all")
+    found = program.planned(task, machine.cluster, config, what_if=config.compare == "all")
     level = "audited" if config.audit else "predicted"
     facts = environment(words.command("zoo.plan", argv), level, jax.devices() if config.audit else (), {})
     program.write_plan(folder, config, found, facts)

@@ -70,8 +70,8 @@ def train(config: Config, machine: Machine, stopped: Callable[[], bool], argv: S
 def run(job: Job, machine: Machine, stopped: Callable[[], bool], argv: Sequence[str]) -> Origin | None:
     """A checked job: planned, audited, trained; returns from where the next program goes on, where this one is outgrown."""
     config = job.config
-    known = program.kept(job.folder, job.task, machine.cluster, config.strategy, job.say)
-    plan = program.planned(job.task, machine.cluster, config.strategy, known=known)
+    known = program.kept(job.folder, job.task, machine.cluster, config, job.say)
+    plan = program.planned(job.task, machine.cluster, config, known=known)
     if job.rehearses:  # whether the plan fits is worth more than whether this machine could try it
         check_place(config.run_dir, job.saved_bytes)
     leave_if(stopped)

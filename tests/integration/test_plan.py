@@ -40,6 +40,19 @@ def test_strategies_stand_side_by_side(command, tmp_path):
     assert "(fastest)" in rows[0] and all("GiB" in row and "MiB" in row for row in rows)
 
 
+def test_all_meshes_can_be_searched(command, tmp_path):
+    steps, searched = [], []
+    for meshes in ("few", "all"):
+        words = "recipe=bert_tiny", "cluster=gpu16", f"run_dir={tmp_path / meshes}", f"meshes={meshes}"
+        result = command(plan.main, *words, bare=True)
+        assert result.code == 0, result.err
+        tree = json.loads((tmp_path / meshes / "plan.json").read_text())
+        steps.append(tree["predicted"]["step_s"])
+        searched.append(tree["searched"]["meshes"])
+    assert searched == [3, 4]
+    assert steps[1] <= steps[0] * (1 + 1e-9)
+
+
 def test_a_plan_can_be_compiled_and_audited(command, tmp_path):
     result = command(plan.main, f"run_dir={tmp_path}", "audit=true")
     assert result.code == 0, result.err

@@ -38,22 +38,27 @@ class Program:
 
 
 def planned(
-    task: fa.Task, cluster: fa.Cluster, strategy: str, what_if: bool = False, known: fa.Plan | None = None
+    task: fa.Task, cluster: fa.Cluster, config: Config, what_if: bool = False, known: fa.Plan | None = None
 ) -> fa.Plan:
     """The plan, the same on all processes: the first one solves and the others are told. `what_if` as in `fa.plan`.
 
     Args:
+        config: says by which strategy, and over which meshes.
         known: a plan for this very task and cluster, which is then not searched for again.
 
     Raises:
         DoesNotFit: no plan of this strategy fits in memory (on every process).
     """
+
+    def found_here() -> fa.Plan:
+        return known or fa.plan(task, cluster, strategy=config.strategy, what_if=what_if, axes=most_axes(config))
+
     if jax.process_count() == 1:
-        return known or fa.plan(task, cluster, strategy=strategy, what_if=what_if)
+        return found_here()
     found: dict[str, Any] = {}
     if jax.process_index() == 0:
         try:
-            plan = known or fa.plan(task, cluster, strategy=strategy, what_if=what_if)
+            plan = found_here()
             found = {"plan": plan.to_json(), "hash": plan.hash}
         except fa.DoesNotFit as error:
             found = {"does not fit": str(error)}
@@ -67,7 +72,12 @@ def planned(
     return plan
 
 
-def kept(folder: RunFolder, task: fa.Task, cluster: fa.Cluster, strategy: str, say: Say) -> fa.Plan | None:
+def most_axes(config: Config) -> int | None:
+    """The most axes of a mesh that is searched; None for all meshes."""
+    return None if config.meshes == "all" else fa.MOST_AXES
+
+
+def kept(folder: RunFolder, task: fa.Task, cluster: fa.Cluster, config: Config, say: Say) -> fa.Plan | None:
     """The plan that lies in a run folder, where nothing it was made for has changed; what has is said."""
     file = folder.path / "plan.json"
     if jax.process_index() or not file.is_file():
@@ -77,7 +87,7 @@ def kept(folder: RunFolder, task: fa.Task, cluster: fa.Cluster, strategy: str, s
     except ValueError as error:
         say(f"{file} cannot be used again: {error}; planning anew")
         return None
-    changes = fa.changes(plan, task, cluster, strategy)
+    changes = fa.changes(plan, task, cluster, config.strategy, most_axes(config))
     if changes:
         say(f"{file} was made for something else, planning anew:\n  " + "\n  ".join(changes))
         return None

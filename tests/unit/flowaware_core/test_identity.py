@@ -36,6 +36,14 @@ def test_nothing_has_changed(plan: fa.Plan) -> None:
     assert fa.changes(plan, task(), CLUSTER) == ()
 
 
+def test_a_plan_of_some_meshes_is_not_one_of_all() -> None:
+    cluster = fa.Cluster("wide", CARD, (fa.Level("node", 4, 1e9, 1e-5), fa.Level("card", 4, 1e10, 1e-6)))
+    few, every = (fa.plan(task(), cluster, axes=axes) for axes in (2, None))
+    assert fa.changes(few, task(), cluster) == fa.changes(every, task(), cluster, axes=None) == ()
+    assert fa.changes(few, task(), cluster, axes=None) == ("meshes: 1 of 4 were searched",)
+    assert every.gap is not None and every.predicted.step_s <= few.predicted.step_s * (1 + 1e-9)
+
+
 def test_another_batch_is_named(plan: fa.Plan) -> None:
     assert fa.changes(plan, task(rows=12), CLUSTER) == ("arguments.1: float32[8, 16] -> float32[12, 16]",)
 

@@ -96,6 +96,7 @@ def test_a_leading_tilde_is_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
         ("conf_dir=/nowhere", ["conf_dir=/nowhere is no folder"]),
         ("--help", ["--help", "python -m zoo.list"]),
         ("compare=some", ["compare=some", "all"]),
+        ("meshes=some", ["meshes=some", "few", "all"]),
     ],
 )
 def test_what_the_user_can_mend_is_said_in_one_sentence(override: str, words: list[str]) -> None:
