@@ -107,6 +107,9 @@ def _between(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[An
         for value, spec in zip(plain, specs, strict=True)
     ]
     arrived = _sent(starts, specs, first, second) if here(first) or here(second) else [None] * len(plain)
+    if ends[0].size != ends[1].size and mesh.devices.flat[0].platform == "cpu":
+        # A process on CPUs has a thread per device: those that wait for another process are missed by what runs on all devices.
+        jax.block_until_ready([one for one in arrived if one is not None])
     if not here(seconds):
         return [_elsewhere(*pair) for pair in zip(values, targets, strict=True)]
     found = []
