@@ -37,6 +37,16 @@ def here(mesh: Any) -> bool:
     return any(device.process_index == jax.process_index() for device in mesh.devices.flat)
 
 
+def settled(values: Any, mesh: Any) -> Any:
+    """The arrays; on CPUs of several processes, once they are there.
+
+    Such a process has hardly more threads than devices: those that wait for another process are missed by whatever runs meanwhile,
+    and by what that process waits for.
+    """
+    owners = {device.process_index for device in mesh.devices.flat}
+    return jax.block_until_ready(values) if len(owners) > 1 and mesh.devices.flat[0].platform == "cpu" else values
+
+
 def moved(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[Any]:
     """The arrays, laid out so; those that lie so already as they are.
 
@@ -53,7 +63,8 @@ def moved(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[Any]:
         elif not hasattr(value, "sharding"):
             found[index] = _placed(np.asarray(value), target)
         elif value.sharding.device_set == target.device_set:
-            found[index] = _relaid(target)(value) if here(target.mesh) else _elsewhere(value, target)
+            relaid = here(target.mesh)
+            found[index] = settled(_relaid(target)(value), target.mesh) if relaid else _elsewhere(value, target)
         else:
             between.setdefault((tuple(value.sharding.mesh.devices.flat), target.mesh), []).append(index)
     at_once = jax.device_put([values[index] for index in local], [targets[index] for index in local])
@@ -103,13 +114,10 @@ def _between(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[An
         for value, target in zip(plain, targets, strict=True)
     ]
     starts = [
-        _relaid(NamedSharding(firsts, spec))(value) if here(firsts) else value
+        settled(_relaid(NamedSharding(firsts, spec))(value), firsts) if here(firsts) else value
         for value, spec in zip(plain, specs, strict=True)
     ]
     arrived = _sent(starts, specs, first, second) if here(first) or here(second) else [None] * len(plain)
-    if ends[0].size != ends[1].size and mesh.devices.flat[0].platform == "cpu":
-        # A process on CPUs has a thread per device: those that wait for another process are missed by what runs on all devices.
-        jax.block_until_ready([one for one in arrived if one is not None])
     if not here(seconds):
         return [_elsewhere(*pair) for pair in zip(values, targets, strict=True)]
     found = []
@@ -122,7 +130,7 @@ def _between(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[An
             spread = NamedSharding(seconds, PartitionSpec(COPY, *spec))
             copies = (ends[1].size // count, *words.shape)
             kept = _pieces(parts, spread, copies, words.dtype)
-            made = _foremost(target)(jax.make_array_from_single_device_arrays(copies, spread, kept))
+            made = settled(_foremost(target)(jax.make_array_from_single_device_arrays(copies, spread, kept)), mesh)
         keyed = words.dtype != value.dtype
         found.append(jax.random.wrap_key_data(made, impl=_generator(value.dtype)) if keyed else made)
     return found
@@ -138,7 +146,7 @@ def _sent(starts: Sequence[Any], specs: Sequence[PartitionSpec], first: Mesh, se
         parts, shape = {shard.device: shard.data for shard in shards}, (2, *value.shape)
         pieces = _pieces(parts, spread, shape, value.dtype)
         given.append(jax.make_array_from_single_device_arrays(shape, spread, pieces))
-    return _sender(spreads)(given)
+    return settled(_sender(spreads)(given), both)
 
 
 def _parted(shape: Sequence[int], count: int) -> PartitionSpec:
