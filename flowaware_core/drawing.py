@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 from typing import Any
 
 from flowaware_core import page as pages
@@ -48,7 +49,7 @@ def _plan_of(plan: Pipeline, number: int, stage: PlannedStage) -> Plan:
     return drafted(
         stage.program,
         f"{plan.cluster.name}, stage {number}",
-        plan.cluster.device,
+        stage.cluster.device,
         stage.candidate.strategy,
         Result(stage.candidate),
         {},
@@ -92,12 +93,12 @@ def _timetable(plan: Pipeline) -> str:
 
 
 def _stages(plan: Pipeline) -> str:
-    each = plan.cluster.num_devices // len(plan.stages)
+    begins = list(itertools.accumulate(plan.groups, initial=0))
     rows = [
         pages.table_row(
             [
                 number,
-                f"{number * each} to {(number + 1) * each - 1}",
+                f"{begins[number]} to {begins[number + 1] - 1}",
                 len(stage.stage.own),
                 " x ".join(f"{axis.name} {axis.size}" for axis in stage.candidate.mesh.axes),
                 seconds(stage.forward_s),

@@ -6,6 +6,7 @@ wait for what comes later. Every process goes through the whole list: what has n
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,9 +45,10 @@ class PipelinedStep:
         if len(available) < count:
             raise ValueError(f"the pipeline needs {count} devices and {len(available)} are here; emulate devices")
         self.plan = plan
-        each = count // len(plan.stages)
+        begins = itertools.accumulate(plan.groups, initial=0)
         self._stages = [
-            _runner(stage, available[number * each : (number + 1) * each]) for number, stage in enumerate(plan.stages)
+            _runner(stage, available[begin : begin + stage.devices])
+            for begin, stage in zip(begins, plan.stages, strict=False)
         ]
         self._order = order(len(plan.stages), plan.micro_batches)
         self._everywhere = [NamedSharding(stage.mesh, PartitionSpec()) for stage in self._stages]

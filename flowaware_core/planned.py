@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flowaware_core.cluster.model import Cluster
 from flowaware_core.cost.estimate import Estimate, estimate
 from flowaware_core.graph.layout import local_shape
 from flowaware_core.graph.placement import Placement, place
@@ -25,7 +26,8 @@ class PlannedStage:
 
     Attributes:
         stage: what it runs.
-        program, candidate, placement: its plan on its own devices.
+        cluster: its own devices.
+        program, candidate, placement: its plan on them.
         kept: tensors that a forward pass keeps for the way back, which computes the others that it needs again.
         forward_s, backward_s, update_s: seconds of one micro-batch's passes and of the update.
         entry_s: seconds in which a micro-batch gets here and its derivatives get back.
@@ -33,6 +35,7 @@ class PlannedStage:
     """
 
     stage: Stage
+    cluster: Cluster
     program: Program
     candidate: Candidate
     placement: Placement
@@ -42,6 +45,14 @@ class PlannedStage:
     update_s: float
     entry_s: float
     memory_bytes: int
+
+    @property
+    def devices(self) -> int:
+        return self.cluster.num_devices
+
+    @property
+    def fits(self) -> bool:
+        return self.memory_bytes <= self.cluster.device.usable_bytes
 
     @property
     def load_s(self) -> float:
@@ -102,6 +113,7 @@ def planned_of(
     memory = least + waits * sum(map(bytes_of, kept))
     return PlannedStage(
         stage,
+        planner.cluster,
         program,
         candidate,
         placed,

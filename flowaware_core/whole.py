@@ -20,7 +20,7 @@ class Whole:
     """Loss and update of one micro-batch, before they are cut; `counts` are the normalisers of the loss."""
 
     def __init__(self, training: Training, state: Any, batch: Any, parts: int, counts: Any):
-        self.training = training
+        self.training, self.batch = training, batch
         params = state["params"]
         paths = jax.tree_util.tree_leaves_with_path(params)
         self.names = [f"0['params']{jax.tree_util.keystr(path)}" for path, _ in paths]

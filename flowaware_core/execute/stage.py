@@ -102,7 +102,8 @@ class Runner:
     ) -> Callable[..., list[Any]]:
         """The function, compiled for these devices; where they are of other processes, just where its results are."""
         if self.here:
-            return jax.jit(function, out_shardings=list(shardings), **options)
+            run = jax.jit(function, out_shardings=list(shardings), **options)
+            return lambda *values: transfer.settled(run(*values), self.mesh)
         away = [
             transfer.Elsewhere(result.shape, jnp.dtype(result.dtype), sharding)
             for result, sharding in zip(results, shardings, strict=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +19,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from flowaware_core import versions
 
-# The axis of the two ends of a move.
-END = "end"
+# Axes of a move: its two ends, the parts that are sent side by side, and the bunches of devices of which one sends or receives.
+END, PART, COPY = "end", "part", "copy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +37,21 @@ def here(mesh: Any) -> bool:
     return any(device.process_index == jax.process_index() for device in mesh.devices.flat)
 
 
+def settled(values: Any, mesh: Any) -> Any:
+    """The arrays; on CPUs of several processes, once they are there.
+
+    Such a process has hardly more threads than devices: those that wait for another process are missed by whatever runs meanwhile,
+    and by what that process waits for.
+    """
+    owners = {device.process_index for device in mesh.devices.flat}
+    return jax.block_until_ready(values) if len(owners) > 1 and mesh.devices.flat[0].platform == "cpu" else values
+
+
 def moved(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[Any]:
     """The arrays, laid out so; those that lie so already as they are.
 
     Raises:
-        ValueError: another process has a part in a move between groups of unequal numbers of devices.
+        ValueError: another process has a part in a move between groups that have some devices in common.
     """
     found: list[Any] = [None] * len(values)
     local, between = [], dict[Any, list[int]]()
@@ -52,7 +63,8 @@ def moved(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[Any]:
         elif not hasattr(value, "sharding"):
             found[index] = _placed(np.asarray(value), target)
         elif value.sharding.device_set == target.device_set:
-            found[index] = _relaid(target)(value) if here(target.mesh) else _elsewhere(value, target)
+            relaid = here(target.mesh)
+            found[index] = settled(_relaid(target)(value), target.mesh) if relaid else _elsewhere(value, target)
         else:
             between.setdefault((tuple(value.sharding.mesh.devices.flat), target.mesh), []).append(index)
     at_once = jax.device_put([values[index] for index in local], [targets[index] for index in local])
@@ -82,43 +94,73 @@ def _placed(value: np.ndarray, target: NamedSharding) -> Any:
 
 
 def _between(values: Sequence[Any], targets: Sequence[NamedSharding]) -> list[Any]:
-    """Moves from one group of devices to another, in one program; another process has a part in it."""
+    """Moves from one group of devices to another, in one program; another process has a part in it.
+
+    As many devices of either group as divide both sizes send and receive side by side; the rest of a larger group has copies.
+    """
     plain = [_words(value) for value in values]
     mesh = targets[0].mesh
     ends = [plain[0].sharding.mesh.devices.reshape(-1), mesh.devices.reshape(-1)]
-    if ends[0].size != ends[1].size or not set(ends[0]).isdisjoint(ends[1]):
-        raise ValueError(f"arrays move between groups of as many devices each, not {ends[0].size} and {ends[1].size}")
-    first, second = (versions.mesh(end.reshape(mesh.devices.shape), mesh.axis_names) for end in ends)
-    if not here(first) and not here(second):
+    if not set(ends[0]).isdisjoint(ends[1]):
+        raise ValueError("arrays move between groups of devices that have none in common; these have some")
+    count = math.gcd(ends[0].size, ends[1].size)
+    shape, names = (mesh.devices.shape, mesh.axis_names) if count == ends[1].size else ((count,), (PART,))
+    firsts, seconds = (versions.mesh(end.reshape(-1, *shape), (COPY, *names)) for end in ends)
+    first, second = (versions.mesh(copies.devices[0], names) for copies in (firsts, seconds))
+    if not here(firsts) and not here(seconds):
         return [_elsewhere(*pair) for pair in zip(values, targets, strict=True)]
-    both = versions.mesh(np.stack([first.devices, second.devices]), (END, *first.axis_names))
-    spreads = tuple(NamedSharding(both, PartitionSpec(END, *target.spec)) for target in targets)
-    given = []
-    for value, target, spread in zip(plain, targets, spreads, strict=True):
-        start = _relaid(NamedSharding(first, target.spec))(value) if here(first) else value
-        pieces = _pieces(start, spread, here(first))
-        given.append(jax.make_array_from_single_device_arrays((2, *value.shape), spread, pieces))
-    arrived = _sender(spreads)(given)
-    if not here(second):
+    specs = [
+        target.spec if count == ends[1].size else _parted(value.shape, count)
+        for value, target in zip(plain, targets, strict=True)
+    ]
+    starts = [
+        settled(_relaid(NamedSharding(firsts, spec))(value), firsts) if here(firsts) else value
+        for value, spec in zip(plain, specs, strict=True)
+    ]
+    arrived = _sent(starts, specs, first, second) if here(first) or here(second) else [None] * len(plain)
+    if not here(seconds):
         return [_elsewhere(*pair) for pair in zip(values, targets, strict=True)]
     found = []
-    for value, target, words, got in zip(values, targets, plain, arrived, strict=True):
-        parts = {shard.device: shard.data[0] for shard in got.addressable_shards}
-        kept = [parts[device] for device in second.devices.flat if device in parts]
-        made = jax.make_array_from_single_device_arrays(words.shape, target, kept)
+    for value, target, words, spec, got in zip(values, targets, plain, specs, arrived, strict=True):
+        parts = {} if got is None else {shard.device: shard.data[0] for shard in got.addressable_shards}
+        if count == ends[1].size:
+            kept = [parts[device] for device in second.devices.flat if device in parts]
+            made = jax.make_array_from_single_device_arrays(words.shape, target, kept)
+        else:
+            spread = NamedSharding(seconds, PartitionSpec(COPY, *spec))
+            copies = (ends[1].size // count, *words.shape)
+            kept = _pieces(parts, spread, copies, words.dtype)
+            made = settled(_foremost(target)(jax.make_array_from_single_device_arrays(copies, spread, kept)), mesh)
         keyed = words.dtype != value.dtype
         found.append(jax.random.wrap_key_data(made, impl=_generator(value.dtype)) if keyed else made)
     return found
 
 
-def _pieces(value: Any, spread: NamedSharding, sends: bool) -> list[Any]:
-    """What this process puts in: its parts of the array at the sending end, nothing at the other."""
-    parts = {shard.device: shard.data for shard in value.addressable_shards} if sends else {}
-    shape = spread.shard_shape((2, *value.shape))
+def _sent(starts: Sequence[Any], specs: Sequence[PartitionSpec], first: Mesh, second: Mesh) -> list[Any]:
+    """What lies on the first devices, and for each end of the way a copy of it, of which only that on the second is meant."""
+    both = versions.mesh(np.stack([first.devices, second.devices]), (END, *first.axis_names))
+    spreads = tuple(NamedSharding(both, PartitionSpec(END, *spec)) for spec in specs)
+    given = []
+    for value, spread in zip(starts, spreads, strict=True):
+        shards = () if isinstance(value, Elsewhere) else value.addressable_shards
+        parts, shape = {shard.device: shard.data for shard in shards}, (2, *value.shape)
+        pieces = _pieces(parts, spread, shape, value.dtype)
+        given.append(jax.make_array_from_single_device_arrays(shape, spread, pieces))
+    return settled(_sender(spreads)(given), both)
+
+
+def _parted(shape: Sequence[int], count: int) -> PartitionSpec:
+    """Of an array in so many equal parts along one dimension, or whole where none divides."""
+    dim = next((dim for dim, length in enumerate(shape) if length and length % count == 0), None)
+    return PartitionSpec() if dim is None else PartitionSpec(*[None] * dim, PART)
+
+
+def _pieces(parts: Mapping[Any, Any], spread: NamedSharding, shape: tuple[int, ...], dtype: Any) -> list[Any]:
+    """What this process puts into an array of this shape: the parts that it has, one along dimension 0, and nothing elsewhere."""
+    whole = spread.shard_shape(shape)
     mine = [device for device in spread.mesh.devices.flat if device.process_index == jax.process_index()]
     return [
-        parts[device][None] if device in parts else jax.device_put(np.zeros(shape, value.dtype), device)
-        for device in mine
+        parts[device][None] if device in parts else jax.device_put(np.zeros(whole, dtype), device) for device in mine
     ]
 
 
@@ -142,6 +184,11 @@ def _generator(dtype: Any) -> Any:
 @functools.cache
 def _relaid(target: NamedSharding) -> Any:
     return jax.jit(lambda value: value, out_shardings=target)
+
+
+@functools.cache
+def _foremost(target: NamedSharding) -> Any:
+    return jax.jit(lambda copies: copies[0], out_shardings=target)
 
 
 @functools.cache

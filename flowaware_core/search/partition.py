@@ -1,20 +1,51 @@
-"""Where to cut a chain into stages: the least time of a step, not the least cut.
+"""Where to cut a chain into stages, and for which groups of devices: the least time of a step, not the least cut.
 
     step = (micro-batches - 1) x max over stages of their time + sum over stages
 
-so balance counts most; what passes a cut is added to the stage that takes it.
+so balance counts most; what passes a cut is added to the stage that takes it. For a limit on the time of a stage, the least sum
+follows by dynamic programming over cuts and places for groups of devices; limits are tried where a better step may be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 # Cuts that are looked at: those that least passes through.
 MOST_CUTS = 400
-# Loads of the busiest stage that are tried, from the least possible to twice that.
-TRIES = 40
+# Steps that differ by no more are as good.
+PRECISION = 1e-3
+
+
+class Places(NamedTuple):
+    """Where a group of devices may be: those that a stage can run on, in an order in which each comes after those before it.
+
+    Attributes:
+        kind: [places] the row of weights.
+        first, last: [places] whether no device is before it, or after it.
+        start: [places + 1] where in the next three each place's begin.
+        before: the places that end where this one begins, those that send sooner first.
+        byte_s, latency_s: seconds that a byte, and an empty message, take from there and back.
+    """
+
+    kind: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    start: np.ndarray
+    before: np.ndarray
+    byte_s: np.ndarray
+    latency_s: np.ndarray
+
+
+class Partition(NamedTuple):
+    """Cuts, the place of every stage, and its load in seconds."""
+
+    cuts: tuple[int, ...]
+    places: tuple[int, ...]
+    loads: tuple[float, ...]
 
 
 def pipelined(loads: Sequence[float], micro_batches: int) -> float:
@@ -32,67 +63,107 @@ def candidates(crossing: np.ndarray) -> np.ndarray:
 
 
 def partition(
-    weights: np.ndarray, positions: np.ndarray, transfer: np.ndarray, stages: int, micro_batches: int
-) -> tuple[int, ...] | None:
-    """The cuts of the fastest step.
+    weights: np.ndarray,
+    positions: np.ndarray,
+    crossing: np.ndarray,
+    places: Places,
+    micro_batches: int,
+    stages: int | None = None,
+    precision: float = PRECISION,
+) -> Partition | None:
+    """The cuts and places of the fastest step, up to a precision.
 
     Args:
-        weights: [equations] seconds of each.
+        weights: [kinds of groups, equations] seconds of each.
         positions: ascending, where a cut may be: before that equation.
-        transfer: [positions] seconds that a micro-batch takes to pass each cut, there and back.
-        stages: how many.
+        crossing: [positions] bytes that pass each cut.
+        places: for groups of devices.
         micro_batches: how many.
+        stages: how many; None: as many as is best.
+        precision: the part by which another step may be faster.
 
     Returns:
-        stages - 1 positions; None where there are too few.
+        None where there are too few positions or places.
     """
-    if len(positions) < stages - 1:
+    sums = np.concatenate([np.zeros((len(weights), 1)), np.cumsum(weights, axis=1)], axis=1)
+    edges = np.concatenate([[0], positions, [weights.shape[1]]]).astype(np.int64)
+    problem = _Problem(sums[:, edges], edges, np.concatenate([[0.0], crossing, [0.0]]), places, stages)
+    loosest = problem.under(math.inf)
+    if loosest is None:
         return None
-    sums = np.concatenate([[0.0], np.cumsum(weights)])
-    ends = np.concatenate([sums[positions], [sums[-1]]])
-    starts = np.concatenate([[0.0], sums[positions]])
-    entry = np.concatenate([[0.0], transfer])
-    # load[i, j]: of a stage from edge i to edge j, both counted from the first; edges are the start, the cuts and the end.
-    load = ends[None, :] - starts[:, None] + entry[:, None]
-    load[np.arange(len(starts))[:, None] > np.arange(len(ends))[None, :]] = np.inf
-    least = _least(load, stages)
-    best, chosen = np.inf, None
-    # The least load of the busiest stage may need dear cuts: what a little more allows is looked at too.
-    for limit in least * np.linspace(1.0, 2.0, TRIES):
-        found = _under(load, limit, stages)
+    found = [loosest, *_towards(problem, loosest, precision)]
+    tightest, least = min(max(one.loads) for one in found), sum(loosest.loads)
+    best = min(found, key=lambda one: pipelined(one.loads, micro_batches))
+    # What takes less needs no stage above a limit, and every limit has its least sum: from there down, to the least limit of all.
+    limit = math.inf
+    while micro_batches > 1:
+        step = pipelined(best.loads, micro_batches)
+        limit = min(limit, (step - least) / (micro_batches - 1))
+        one = problem.under(limit) if limit > tightest else None
+        if one is None:
+            break
+        best = min(best, one, key=lambda one: pipelined(one.loads, micro_batches))
+        if (micro_batches - 1) * tightest + sum(one.loads) >= pipelined(best.loads, micro_batches) * (1 - precision):
+            break
+        limit = max(one.loads) * (1 - precision)
+    return best
+
+
+def _towards(problem: _Problem, loosest: Partition, precision: float) -> Iterator[Partition]:
+    """Partitions whose busiest stage has less and less to do, up to the least."""
+    low, high = sum(loosest.loads) / max(len(problem.places.kind), 1) / 2, max(loosest.loads)
+    while high > low * (1 + precision):
+        middle = (low + high) / 2
+        found = problem.under(middle)
         if found is None:
-            continue
-        loads = [load[i, j] for i, j in zip([0, *(cut + 1 for cut in found)], [*found, len(positions)], strict=True)]
-        step = pipelined(loads, micro_batches)
-        if step < best * (1 - 1e-12):
-            best, chosen = step, tuple(int(positions[cut]) for cut in found)
-    return chosen
+            low = middle
+        else:
+            high = max(found.loads)
+            yield found
 
 
-def _least(load: np.ndarray, stages: int) -> float:
-    """The least load that the busiest stage can have."""
-    values = np.unique(load[np.isfinite(load)])
-    low, high = 0, len(values) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _under(load, float(values[middle]), stages) else (middle + 1, high)
-    return float(values[low])
+class _Problem(NamedTuple):
+    """A chain between its edges (start, cuts, end), and places.
 
+    Attributes:
+        sums: [kinds, edges] seconds of all before each edge.
+        edges: [edges] positions.
+        crossing: [edges] bytes that pass.
+        places, stages: as of `partition`.
+    """
 
-def _under(load: np.ndarray, limit: float, stages: int) -> list[int] | None:
-    """The cuts of least total load among those with no stage above a limit."""
-    allowed = np.where(load <= limit, load, np.inf)
-    cost = allowed[0]
-    back = []
-    for _ in range(stages - 1):
-        # cost[j]: of the stages so far, the last of which ends at edge j.
-        through = cost[:-1, None] + allowed[1:]
-        back.append(np.argmin(through, axis=0))
-        cost = np.min(through, axis=0)
-    if not np.isfinite(cost[-1]):
-        return None
-    cuts, edge = [], load.shape[1] - 1
-    for choice in reversed(back):
-        edge = int(choice[edge])
-        cuts.append(edge)
-    return cuts[::-1]
+    sums: np.ndarray
+    edges: np.ndarray
+    crossing: np.ndarray
+    places: Places
+    stages: int | None
+
+    def under(self, limit: float) -> Partition | None:
+        """The partition of least total load among those with no stage above a limit."""
+        from flowaware_core.search.reach import reach  # compiled, and not wanted by whoever makes no stages
+
+        layers, places = self.stages or 1, self.places
+        shape = layers, len(places.kind), len(self.edges)
+        cost, place, edge = np.full(shape, np.inf), np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+        reach(self.sums, self.crossing, places, limit, self.stages is not None, cost, place, edge)
+        ends = np.where(places.last, cost[-1, :, -1], np.inf)
+        if not len(ends) or not np.isfinite(ends.min()):
+            return None
+        layer, at, until = layers - 1, int(ends.argmin()), shape[2] - 1
+        cuts, chosen, loads = list[int](), list[int](), list[float]()
+        while at >= 0:
+            before, begin = int(place[layer, at, until]), int(edge[layer, at, until])
+            row = self.sums[places.kind[at]]
+            chosen.append(at)
+            loads.append(float(row[until] - row[begin]) + self._entry(before, at, begin))
+            cuts.append(int(self.edges[begin]))
+            at, until, layer = before, begin, layer - (self.stages is not None)
+        return Partition(tuple(cuts[-2::-1]), tuple(chosen[::-1]), tuple(loads[::-1]))
+
+    def _entry(self, before: int, place: int, edge: int) -> float:
+        if before < 0:
+            return 0.0
+        known = self.places
+        begin, end = known.start[place], known.start[place + 1]
+        at = begin + int(np.flatnonzero(known.before[begin:end] == before)[0])
+        return float(self.crossing[edge] * known.byte_s[at] + known.latency_s[at])

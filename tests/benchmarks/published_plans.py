@@ -110,7 +110,8 @@ def rows(name: str, case: Case) -> Iterator[Row]:
     def staged(**wanted: Any) -> fa.Pipeline:
         return fa.pipeline(training, *given, case.cluster, name=name, **wanted)
 
-    fixed: dict[str, Any] = {"cuts": case.cuts, "micro_batches": case.micro_batches}
+    groups = [case.cluster.num_devices // len(case.blocks)] * len(case.blocks)
+    fixed: dict[str, Any] = {"cuts": case.cuts, "micro_batches": case.micro_batches, "groups": groups}
     made: list[tuple[str, Callable[[], Any]]] = [
         (ALPA[0], lambda: staged(**fixed, examples=case.examples, strategy="alpa")),
         (ALPA[1], lambda: staged(**fixed)),

@@ -143,16 +143,16 @@ def test_a_single_node_is_cut_between_its_cards() -> None:
 def test_what_is_asked_for_must_be_possible() -> None:
     training = fa.Training(language, optax.sgd(1e-3), splits=True)
     state = training.initial(weights(jax.random.key(0)), jax.random.key(1))
-    with pytest.raises(ValueError, match=r"stages=3; the 2 halfs of two divide into \[2\]"):
-        fa.pipeline(training, state, data(), cluster(), stages=3)
+    with pytest.raises(ValueError, match="stages=9; the 8 devices of two divide into 2 to 8 stages"):
+        fa.pipeline(training, state, data(), cluster(), stages=9)
     with pytest.raises(ValueError, match=r"micro_batches=5; this batch and loss allow \[1, 2, 4, 8, 16, 32\]"):
         fa.pipeline(training, state, data(), cluster(), micro_batches=5)
     for wrong, said in (
         ({"cuts": ["0['params']['layer7']"]}, "begins no parameter's name; the nearest are 0\\['params'\\]\\['layer"),
         ({"cuts": [0]}, r"cuts=\[0\] are before the equations \[0\]; they must ascend between 1 and"),
-        ({"cuts": [1, 2]}, r"stages=3; the 2 halfs of two divide into \[2\]"),
+        ({"cuts": []}, "stages=1; the 8 devices of two divide into 2 to 8 stages"),
         ({"cuts": [3], "stages": 3}, "the number of stages is 3 by stages and 2 by cuts; it must be the same"),
-        ({"examples": [4, 3]}, r"examples=3; the devices of a stage can spread them over \[1, 2, 4\]"),
+        ({"examples": [4, 3]}, r"examples=3; the devices of stage 1 can spread them over \[1, 2, 4\]"),
         ({"strategy": "best"}, "strategy='best'; allowed are auto, data"),
     ):
         with pytest.raises(ValueError, match=said):

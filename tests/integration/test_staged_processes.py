@@ -17,11 +17,11 @@ optimizer = optax.chain(optax.clip_by_global_norm(0.1), optax.adamw(schedule))
 training, extra = {training}
 make = lambda: training.initial(staged.weights(jax.random.key(0)), jax.random.key(1), extra)
 batch = staged.data()
-plan = fa.pipeline(training, jax.eval_shape(make), batch, staged.cluster(), micro_batches=4)
-assert len(plan.stages) == 2
+plan = fa.pipeline(training, jax.eval_shape(make), batch, {where}, micro_batches=4, groups={groups})
+assert {groups} in (None, list(plan.groups)) and len(plan.stages) == len({groups} or "ab")
 step = fa.PipelinedStep(plan)
 state, rows = step.initial(make), step.placed(batch)
-assert any(not hasattr(leaf, "addressable_shards") for leaf in jax.tree.leaves(state))
+assert {groups} or any(not hasattr(leaf, "addressable_shards") for leaf in jax.tree.leaves(state))
 expected, plain = jax.jit(make)(), jax.jit(training.step(fa.Schedule(4)))
 for _ in range(3):
     state, found = step(state, rows)
@@ -54,9 +54,27 @@ def test_two_processes_hold_a_stage_each(
     kind: str, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
-    process = started(tmp_path, root, BODY.format(training=KINDS[kind]), devices=8)
+    body = BODY.format(training=KINDS[kind], where="staged.cluster()", groups=None)
+    process = started(tmp_path, root, body, devices=8)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0 and "parts equal" in out, err  # the lines of process 0 alone are shown
+
+
+@pytest.mark.parametrize(
+    ("where", "groups"),
+    [
+        ("staged.cluster()", [4, 2, 2]),  # two stages in one process
+        ("fa.Cluster('row', staged.cluster().device, (fa.Level('card', 8, 1e12, 1e-9),))", [5, 3]),  # one in both
+    ],
+)
+def test_unequal_stages_in_two_processes(
+    where: str, groups: list[int], tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    kind = KINDS["tied weights, dropout, a norm over all"]
+    process = started(tmp_path, root, BODY.format(training=kind, where=where, groups=groups), devices=8)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0 and "parts equal" in out, err
 
 
 RESNET = """

@@ -7,7 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from flowaware_core.search.partition import candidates, partition, pipelined
+from flowaware_core.search.partition import Places, candidates, partition, pipelined
+
+
+def row(count: int) -> Places:
+    """Equal places one behind the other, where a byte takes a second."""
+    numbers, behind = np.arange(count), np.ones(count - 1)
+    start = np.maximum(np.arange(-1, count), 0)
+    return Places(0 * numbers, numbers == 0, numbers == count - 1, start, numbers[:-1], behind, 0 * behind)
 
 
 def best(weights: np.ndarray, positions: np.ndarray, transfer: np.ndarray, stages: int, micro_batches: int) -> float:
@@ -27,16 +34,19 @@ def test_no_other_cuts_are_much_faster(seed: int, stages: int) -> None:
     draw = np.random.default_rng(seed)
     weights, positions = draw.uniform(0.1, 1.0, 14), np.arange(1, 14)
     transfer = draw.uniform(0.0, 0.5, 13)
-    cuts = partition(weights, positions, transfer, stages, 8)
-    assert cuts is not None and list(cuts) == sorted(cuts)
+    found = partition(weights[None], positions, transfer, row(stages), 8)
+    assert found is not None
+    cuts = found.cuts
+    assert list(cuts) == sorted(cuts)
     entry = [0.0, *(transfer[cut - 1] for cut in cuts)]
     edges = itertools.pairwise([0, *cuts, 14])
     loads = [weights[a:b].sum() + e for (a, b), e in zip(edges, entry, strict=True)]
+    assert found.loads == pytest.approx(loads)
     assert pipelined(loads, 8) <= 1.03 * best(weights, positions, transfer, stages, 8)
 
 
 def test_too_few_places() -> None:
-    assert partition(np.ones(3), np.array([1]), np.zeros(1), 3, 4) is None
+    assert partition(np.ones((1, 3)), np.array([1]), np.zeros(1), row(3), 4) is None
 
 
 def test_cuts_are_where_least_passes() -> None:
