@@ -112,7 +112,7 @@ def _left(space: Space, orders: _Orders, limit: float) -> tuple[tuple[tuple[Assi
         return sum(sizes[i] * sizes[j] for i, j in space.edges)
 
     position = bisect.bisect_right(steps, MOST_PAIRS, key=pairs)
-    most = float(steps[max(position - 1, 0)])
+    most = float(steps[position - 1]) if position else -np.inf
     chosen = [np.flatnonzero(values <= most).tolist() for values in excess]
     beyond = limit if position == len(steps) else bound + float(steps[position])
     return orders.spelled(space.labels, chosen), beyond
