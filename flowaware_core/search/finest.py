@@ -22,11 +22,12 @@ from flowaware_core.cluster.model import Device
 from flowaware_core.cost.resharding import Chains
 from flowaware_core.graph.placement import Assignment
 from flowaware_core.search import labelling
-from flowaware_core.search.operators import Candidate, Solved, confined, nearly, search
+from flowaware_core.search.operators import Candidate, Solved, certain_bytes, nearly, search
 from flowaware_core.search.problem import Outline, Space
 
-# Of solving and raising; fewer where memory binds and each takes long.
-ROUNDS, FEW_ROUNDS = 12, 4
+ROUNDS = 12
+# Of the range in which the best price of memory lies.
+HALVINGS = 10
 # Pairs of labels that are spelled out at most.
 MOST_PAIRS = 30_000_000
 # Part of a cost by which two orders must differ to be told apart.
@@ -59,31 +60,33 @@ def finest(outline: Outline, mesh: Mesh, device: Device, cutoff: float, full: Ca
         full: the best plan known, where memory binds.
     """
     space, chains = Space.relaxed(outline, mesh, device), Chains(len(mesh.axes))
-    orders = _Orders(mesh)
+    orders, toll = _Orders(mesh), _Toll.none(device)
+    if full is not None:
+        toll = _Toll.found(space, full, cutoff)
     digits = float(
         np.dot(outline.repeats.times, [np.log10(sum(map(len, map(orders.of, labels)))) for labels in space.labels])
     )
     chosen: list[dict[int, None]] = [{} for _ in space.labels]
     best, bound = None, -np.inf
-    for _ in range(ROUNDS if full is None else FEW_ROUNDS):
+    for _ in range(ROUNDS):
         limit = min(cutoff, best.cost) if best is not None else cutoff
-        solved = nearly(space, limit) if full is None else confined(space, full, limit)
+        solved = toll.nearly(space, limit)
         bound = max(bound, solved.bound)
         if solved.cost >= limit:
             break
         for classes, label in zip(chosen, solved.labels.tolist(), strict=True):
             classes[label] = None
         spelled = Space.of(outline, mesh, device, chains, orders.spelled(space.labels, chosen))
-        best = _cheaper(nearly(spelled, limit), limit, best)
+        best = _cheaper(toll.nearly(spelled, limit), limit, best)
         raised = _raised(space, spelled, chosen, orders)
-        if raised is space and full is None:
+        if raised is space:
             limit = min(cutoff, best.cost) if best is not None else cutoff
-            left, least = _left(space, orders, limit)
+            left, least = _left(toll.on(space), orders, limit + toll.back)
+            least -= toll.back
             if all(left):
-                rest = nearly(Space.of(outline, mesh, device, chains, left), limit)
+                rest = toll.nearly(Space.of(outline, mesh, device, chains, left), limit)
                 best, least = _cheaper(rest, limit, best), min(least, rest.bound)
             bound = max(bound, least)
-        if raised is space:
             break
         space = raised
     return Finest(best, bound, digits)
@@ -93,8 +96,60 @@ def _cheaper(solved: Solved, limit: float, best: Candidate | None) -> Candidate 
     """What was solved, made to fit, if it costs less than the limit; else the best so far."""
     if solved.cost >= limit:
         return best
-    found, _ = search(solved, "auto", limit)
+    found, _ = search(dataclasses.replace(solved, bound=-np.inf), "auto", limit)
     return found if found.fits and found.cost < limit else best
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Toll:
+    """A price of memory, which takes the place of a limit: what every plan that fits pays for, it gets back at least.
+
+    Attributes:
+        price: seconds per byte that a plan holds for certain where another is fullest.
+        full: that other; None where memory does not bind.
+        usable_bytes: of a device.
+    """
+
+    price: float
+    full: Candidate | None
+    usable_bytes: int
+
+    @staticmethod
+    def none(device: Device) -> _Toll:
+        return _Toll(0.0, None, device.usable_bytes)
+
+    @staticmethod
+    def found(space: Space, full: Candidate, cutoff: float) -> _Toll:
+        """The price at which the bound is highest: where it rises, the best labelling holds more than there is room for."""
+        amounts, room = certain_bytes(space, full), space.device.usable_bytes
+        low, high = 0.0, cutoff / room
+        best, highest = _Toll(0.0, full, room), -np.inf
+        for _ in range(HALVINGS):
+            toll = _Toll((low + high) / 2, full, room)
+            solved = toll.nearly(space, cutoff)
+            if solved.bound > highest:
+                best, highest = toll, solved.bound
+            held = sum(float(values[label]) for values, label in zip(amounts, solved.labels, strict=True))
+            low, high = (toll.price, high) if held > room else (low, toll.price)
+        return best
+
+    @property
+    def back(self) -> float:
+        """Seconds that are paid for all the memory there is."""
+        return self.price * self.usable_bytes
+
+    def on(self, space: Space) -> Space:
+        """A space in which memory is paid for."""
+        if self.full is None:
+            return space
+        amounts = certain_bytes(space, self.full)
+        own = tuple(costs + self.price * held for costs, held in zip(space.own, amounts, strict=True))
+        return dataclasses.replace(space, own=own)
+
+    def nearly(self, space: Space, cutoff: float) -> Solved:
+        """The labelling of a space that is near the cheapest where memory is paid for, and what none that fits costs less than."""
+        solved = nearly(self.on(space), cutoff + self.back)
+        return Solved(space, solved.labels, solved.cost - self.back, solved.bound - self.back)
 
 
 def _left(space: Space, orders: _Orders, limit: float) -> tuple[tuple[tuple[Assignment, ...], ...], float]:

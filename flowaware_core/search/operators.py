@@ -157,20 +157,9 @@ def _lean(solved: Solved, strategy: str, start: Candidate, cutoff: float) -> tup
         if latest.fits or not found.feasible:
             break
     if best.fits or cutoff < np.inf:
-        bound = max(bound, confined(space, best if best.fits else latest, cutoff).bound)
+        certain = certain_bytes(space, best if best.fits else latest)
+        bound = max(bound, min(_within(space, [certain], [0.0], cutoff).lower_bound, cutoff))
     return best, bound
-
-
-def confined(space: Space, candidate: Candidate, cutoff: float) -> Solved:
-    """The cheapest choice of which that fits which is there for certain where a candidate is fullest: no plan that fits costs less.
-
-    Args:
-        space: on any mesh of the candidate's devices.
-        candidate: of this program.
-        cutoff: choices that cost so many seconds are not looked for.
-    """
-    found = _within(space, [_certain_bytes(space, candidate)], [0.0], cutoff)
-    return Solved(space, found.labels, found.cost if found.feasible else np.inf, min(found.lower_bound, cutoff))
 
 
 def hopeless(space: Space, candidate: Candidate) -> bool:
@@ -219,7 +208,7 @@ def _occupied(space: Space, candidate: Candidate) -> list[np.ndarray]:
     return _bytes(space, candidate, [*trace.inputs, *within])
 
 
-def _certain_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
+def certain_bytes(space: Space, candidate: Candidate) -> list[np.ndarray]:
     """Bytes that any plan holds at the point of the program at which this one is fullest, by representative and label.
 
     Arguments, and what is made before that point, read after it, and not computed again on the way: each in the layout of its

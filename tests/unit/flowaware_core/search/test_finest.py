@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from flowaware_core.cluster.mesh import meshes
 from flowaware_core.cost.resharding import Chains
 from flowaware_core.program import Program
 from flowaware_core.search.finest import finest
-from flowaware_core.search.operators import cost, solve
+from flowaware_core.search.operators import cost, priced, solve
 from flowaware_core.search.problem import Space
 from flowaware_core.search.strategies import Planner
 
@@ -39,6 +40,10 @@ def axial(w: Any, x: Any) -> Any:
 
 def uneven(w: Any, x: Any) -> Any:
     return jnp.sin(jnp.cumsum(x @ w, axis=2))
+
+
+def deep(w: Any, x: Any) -> Any:
+    return jax.lax.scan(lambda rows, layer: (jnp.tanh(rows @ layer), None), x, w)[0]
 
 
 PROGRAMS: list[tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = [
@@ -100,6 +105,25 @@ def test_what_costs_more_than_the_cutoff_is_not_looked_for() -> None:
     assert best is not None
     below = finest(outline, mesh, DEVICE, 0.9 * best.cost)
     assert below.best is None and below.bound == pytest.approx(0.9 * best.cost)
+
+
+@pytest.mark.parametrize("part", [0.85, 0.65])
+def test_under_a_limit_the_bound_holds_for_whatever_fits_on_any_mesh(part: float) -> None:
+    """Layers in a loop, on devices that hold only a part of what the fastest plan needs."""
+    program = planner(deep, (8, 512, 512), (16384, 512), None)
+    needed = program.on(CLUSTER, 2).plan("auto").best.estimate.usage.total
+    device = dataclasses.replace(DEVICE, memory_bytes=int(part * needed), usable_fraction=1.0)
+    tight = dataclasses.replace(CLUSTER, device=device)
+    few, every = (program.on(tight, axes).plan("auto") for axes in (2, None))
+    assert every.limited and every.best.fits
+    assert every.best.estimate.step_s <= few.best.estimate.step_s * (1 + 1e-9)
+    assert every.bound <= every.best.cost * (1 + 1e-9)
+    random = np.random.default_rng(0)
+    for mesh in meshes(CLUSTER):
+        space = Space.of(program.outline, mesh, device, Chains(len(mesh.axes)))
+        for _ in range(100):
+            tried = priced(space, "random", np.array([random.integers(len(options)) for options in space.labels]))
+            assert not tried.fits or tried.cost >= every.bound * (1 - 1e-9)
 
 
 def test_a_plan_on_the_finest_mesh_computes_what_plain_jax_does() -> None:
