@@ -67,6 +67,12 @@ class Mesh:
         return (False, *same)
 
     @property
+    def classes(self) -> tuple[range, ...]:
+        """The axes that are interchangeable with each other."""
+        first = [axis for axis, again in enumerate(self.tied) if not again]
+        return tuple(map(range, first, [*first[1:], len(self.axes)]))
+
+    @property
     def levels(self) -> tuple[int, ...]:
         """Per axis the number of devices along all axes of its level."""
         return tuple(math.prod(other.size for other in self.axes if other.level == axis.level) for axis in self.axes)

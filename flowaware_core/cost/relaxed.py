@@ -28,8 +28,7 @@ class Relaxed(Resharding):
 
     def __init__(self, mesh: Mesh):
         super().__init__(mesh, Chains(len(mesh.axes)))
-        first = [axis for axis, with_last in enumerate(mesh.tied) if not with_last]
-        self._classes = [range(begin, end) for begin, end in zip(first, [*first[1:], len(mesh.axes)], strict=True)]
+        self._classes = mesh.classes
         self._scattered: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
         self._least: dict[tuple[int, bytes, bytes], list[tuple[np.ndarray, np.ndarray]]] = {}
 

@@ -96,7 +96,7 @@ def _cheaper(solved: Solved, limit: float, best: Candidate | None) -> Candidate 
     """What was solved, made to fit, if it costs less than the limit; else the best so far."""
     if solved.cost >= limit:
         return best
-    found, _ = search(dataclasses.replace(solved, bound=-np.inf), "auto", limit)
+    found, _ = search(solved, "auto", limit)
     return found if found.fits and found.cost < limit else best
 
 
@@ -177,14 +177,13 @@ class _Orders:
     """The orders of interchangeable axes: of a label whose axes ascend in every class, all that look alike."""
 
     def __init__(self, mesh: Mesh):
-        first = [axis for axis, again in enumerate(mesh.tied) if not again]
-        self._classes = list(zip(first, [*first[1:], len(mesh.axes)], strict=True))
+        self._classes = mesh.classes
         self._known: dict[Assignment, tuple[Assignment, ...]] = {}
         self._spelled: dict[tuple[Assignment, ...], tuple[Assignment, ...]] = {}
 
     def of(self, label: Assignment) -> tuple[Assignment, ...]:
         if label not in self._known:
-            parts = [sorted(set(itertools.permutations(label[begin:end]))) for begin, end in self._classes]
+            parts = [sorted(set(itertools.permutations(label[axes.start : axes.stop]))) for axes in self._classes]
             self._known[label] = tuple(tuple(itertools.chain(*orders)) for orders in itertools.product(*parts))
         return self._known[label]
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import flowaware_core as fa
 
@@ -62,3 +63,19 @@ def normalised(params: Any, extra: Any, batch: Any, key: jax.Array) -> fa.Outcom
 def data() -> Any:
     draw = np.random.default_rng(0)
     return {"x": draw.integers(0, WORDS, (ROWS, LENGTH)), "y": draw.integers(-2, WORDS, (ROWS, LENGTH))}
+
+
+def deep(layers: int = 12, width: int = 1024, rows: int = 8192) -> tuple[fa.Training, Any, Any]:
+    """A deep and narrow model, abstract: training, state and batch."""
+
+    def loss(params: Any, extra: Any, batch: Any, key: Any) -> fa.Outcome:
+        del extra, key
+        x = batch["x"]
+        for number in range(layers):
+            x = x + jnp.tanh(x @ params[f"layer{number}"])
+        return fa.Outcome({"e": fa.Mean(jnp.sum((x - batch["y"]) ** 2), jnp.asarray(x.shape[0]))})
+
+    training, shape = fa.Training(loss, optax.sgd(0.1), splits=True), jax.ShapeDtypeStruct
+    params = {f"layer{number}": jnp.zeros((width, width)) for number in range(layers)}
+    state = jax.eval_shape(lambda: training.initial(params, jax.random.key(0)))
+    return training, state, {name: shape((rows, width), "float32") for name in "xy"}

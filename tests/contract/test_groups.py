@@ -12,7 +12,7 @@ import optax
 import pytest
 
 import flowaware_core as fa
-from tests.contract.staged import cluster, data, language, weights
+from tests.contract.staged import cluster, data, deep, language, weights
 
 CARD = fa.Device("card", 16 * fa.GIB, {"float32": 1e13}, 1e12)
 PARTS, RATE, STEPS = 4, 0.1, 5
@@ -71,22 +71,6 @@ def test_losses_and_gradients_are_those_of_one_device(where: fa.Cluster, groups:
                 float(jnp.abs(g).max()) for g in jax.tree.leaves(gradients)
             )
         params = jax.tree.map(lambda one, slope: one - RATE * slope, params, gradients)
-
-
-def deep(layers: int = 12, width: int = 1024, rows: int = 8192) -> tuple[fa.Training, Any, Any]:
-    """A deep and narrow model."""
-
-    def loss(params: Any, extra: Any, batch: Any, key: Any) -> fa.Outcome:
-        del extra, key
-        x = batch["x"]
-        for number in range(layers):
-            x = x + jnp.tanh(x @ params[f"layer{number}"])
-        return fa.Outcome({"e": fa.Mean(jnp.sum((x - batch["y"]) ** 2), jnp.asarray(x.shape[0]))})
-
-    training, shape = fa.Training(loss, optax.sgd(0.1), splits=True), jax.ShapeDtypeStruct
-    params = {f"layer{number}": jnp.zeros((width, width)) for number in range(layers)}
-    state = jax.eval_shape(lambda: training.initial(params, jax.random.key(0)))
-    return training, state, {name: shape((rows, width), "float32") for name in "xy"}
 
 
 def test_two_nodes_and_one_are_faster_than_three_of_one() -> None:

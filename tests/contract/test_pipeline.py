@@ -20,7 +20,7 @@ from flowaware_core.order import order, timetable
 from flowaware_core.planned import PlannedStage
 from flowaware_core.search.partition import pipelined
 from flowaware_core.search.templates import batch_classes
-from tests.contract.staged import LAYERS, WIDTH, cluster, data, language, normalised, weights
+from tests.contract.staged import LAYERS, WIDTH, cluster, data, deep, language, normalised, weights
 
 # Bytes with which the first stage keeps some of what it makes.
 ENOUGH_FOR_SOME = 10_000
@@ -102,27 +102,15 @@ def shares(planned: PlannedStage) -> set[int]:
 
 def test_stages_are_chosen_where_they_are_faster() -> None:
     """A deep and narrow model on two halves: gradients are more to send than activations."""
-    layers, width, rows = 12, 2048, 2048
-
-    def loss(params: Any, extra: Any, batch: Any, key: Any) -> fa.Outcome:
-        del extra, key
-        x = batch["x"]
-        for number in range(layers):
-            x = x + jnp.tanh(x @ params[f"layer{number}"])
-        return fa.Outcome({"e": fa.Mean(jnp.sum((x - batch["y"]) ** 2), jnp.asarray(x.shape[0]))})
-
-    training, shape = fa.Training(loss, optax.sgd(0.1), splits=True), jax.ShapeDtypeStruct
-    params = {f"layer{number}": shape((width, width), "float32") for number in range(layers)}
-    state = jax.eval_shape(
-        lambda: training.initial(jax.tree.map(lambda p: jnp.zeros(p.shape), params), jax.random.key(0))
-    )
-    batch = {name: shape((rows, width), "float32") for name in "xy"}
+    training, state, batch = deep(12, 2048, 2048)
     found = fa.fastest(training, state, batch, cluster(1e9, inside=1e12, latency=1e-6))
     whole = fa.plan(training.task(state, batch), cluster(1e9, inside=1e12, latency=1e-6))
     assert isinstance(found, fa.Pipeline) and found.imbalance < 0.15
     assert found.step_s < whole.predicted.step_s
     assert isinstance(fa.fastest(training, state, batch, cluster(1e11, inside=1e12, latency=1e-6)), fa.Plan)
-    assert isinstance(fa.fastest(fa.Training(loss, optax.sgd(0.1)), state, batch, cluster(1e9, 1e12, 1e-6)), fa.Plan)
+    assert isinstance(
+        fa.fastest(fa.Training(training.loss, optax.sgd(0.1)), state, batch, cluster(1e9, 1e12, 1e-6)), fa.Plan
+    )
 
 
 def test_an_update_of_all_parameters_together_cannot_be_split() -> None:
