@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from flowaware_core.cluster.mesh import Mesh
 from flowaware_core.graph.layout import Layout, local_shape, steps
 from flowaware_core.graph.model import Communication
-from flowaware_core.graph.placement import Exchange, Partial
+from flowaware_core.graph.placement import Partial
 
 # Two ways to lay out the same bytes: an exchange copies its operand on either side.
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -110,33 +110,3 @@ def _scatters(natural: Layout, target: Layout, partial: tuple[int, ...]) -> bool
     """Whether the target is the natural layout with exactly the partial axes added to one dimension."""
     added = [after[len(before) :] for before, after in zip(natural, target, strict=True) if before != after]
     return len(added) == 1 and added[0] == partial
-
-
-def borders(
-    shapes: Sequence[Sequence[int]],
-    itemsizes: Sequence[int],
-    layouts: Sequence[Layout | None],
-    wanted: Sequence[Exchange],
-    sizes: Sequence[int],
-) -> tuple[Communication, ...]:
-    """The exchanges between neighbours before an operator runs; a border taken later includes the ones taken before.
-
-    Args:
-        shapes, itemsizes, layouts: of the operator's operands.
-        wanted: the exchanges, in order.
-        sizes: sizes of the mesh axes.
-    """
-    found = []
-    wide: dict[int, list[int]] = {}
-    for exchange in wanted:
-        border = exchange.border
-        layout = layouts[border.operand]
-        assert layout is not None, "a literal is not cut"
-        shape = wide.setdefault(border.operand, list(local_shape(shapes[border.operand], layout, sizes)))
-        others = math.prod(size for dim, size in enumerate(shape) if dim != border.dim)
-        for length in (border.before, border.after):
-            if length and math.prod(sizes[axis] for axis in exchange.axes) > 1:
-                size = others * length * itemsizes[border.operand]
-                found.append(Communication("collective-permute", size, exchange.axes))
-        shape[border.dim] += border.before + border.after
-    return tuple(found)

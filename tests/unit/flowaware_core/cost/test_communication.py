@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowaware_core.cluster.mesh import Axis, Mesh
-from flowaware_core.cost.communication import borders, combine, reshard, seconds
-from flowaware_core.graph.placement import Exchange
-from flowaware_core.graph.rules import Border
+from flowaware_core.cost.communication import combine, reshard, seconds
 
 MESH = Mesh((Axis("node", 2, 1e9, 1e-6), Axis("card", 4, 1e10, 1e-7)))
 
@@ -32,14 +30,6 @@ def test_partial_sums_kept_whole_are_an_all_reduce_and_sums_over_two_dimensions_
 def test_sums_that_are_cut_into_unequal_shards_are_an_all_reduce() -> None:
     (move,) = combine((6, 8), 4, ((), ()), ((1,), ()), ((1,),), MESH.sizes)
     assert (move.kind, move.bytes) == ("all-reduce", 6 * 8 * 4)
-
-
-def test_borders_taken_later_include_those_taken_before() -> None:
-    wanted = [Exchange(Border(0, 0, 1, 2), (0,)), Exchange(Border(0, 1, 3, 0), (1,))]
-    moves = borders([(16, 32)], [4], [((0,), (1,))], wanted, MESH.sizes)
-    assert {move.kind for move in moves} == {"collective-permute"}
-    # A shard is 8 x 8; with the borders of its first dimension 11 x 8.
-    assert [move.bytes for move in moves] == [1 * 8 * 4, 2 * 8 * 4, 3 * 11 * 4]
 
 
 def test_slices_cost_nothing() -> None:
